@@ -1,0 +1,61 @@
+"""Installs `ultra_tfr`: `pip install .`, or `pip install '.[test]'`."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+_ROOT = pathlib.Path(__file__).parent
+
+
+def _read(path):
+  return (_ROOT / path).read_text(encoding="utf-8")
+
+
+def _version():
+  # Read, not imported: importing the package needs its dependencies.
+  return re.search(
+      r'^__version__ = "([^"]+)"', _read("ultra_tfr/version.py"), re.MULTILINE
+  ).group(1)
+
+
+# TensorFlow 2.21 has no Python 3.9 wheels; 2.15 is the newest TensorFlow that
+# TensorFlow Ranking 0.5.5 was released for. There Keras 2 is `keras` itself.
+_MODERN = 'python_version >= "3.10"'
+_PYTHON_39 = 'python_version < "3.10"'
+
+setup(
+    name="ultra_tfr",
+    version=_version(),
+    description="Unbiased learning to rank for TensorFlow Ranking",
+    long_description=_read("README.md"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["ultra_tfr*"]),
+    python_requires=">=3.9,<3.14",
+    install_requires=[
+        f"tensorflow>=2.21,<2.22; {_MODERN}",
+        f"tf-keras>=2.21,<2.22; {_MODERN}",
+        f"tensorflow-ranking==0.5.3; {_MODERN}",
+        f"tensorflow>=2.15,<2.16; {_PYTHON_39}",
+        f"tensorflow-ranking==0.5.5; {_PYTHON_39}",
+        "tensorboard",
+        "tensorflow-datasets",
+        "numpy",
+        "absl-py",
+        "scikit-learn",
+        "matplotlib",
+    ],
+    extras_require={
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
+    },
+    entry_points={
+        "console_scripts": ["ultra-tfr = ultra_tfr.cli:run"],
+    },
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}"
+          for minor in range(9, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,418 @@
+"""Tests of ultra_tfr.callbacks, and of what it takes part in: `fit`."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from ultra_tfr import scorers
+from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import UnbiasedPairwiseLoss
+from ultra_tfr.metrics import on_ranking
+
+NUM_POSITIONS = 4
+FORGOTTEN = "This loss is being trained, but nothing updates the propensities"
+
+
+def make_data(num_lists=48, seed=0):
+  """Features and packed clicks, fewer further down."""
+  rng = np.random.default_rng(seed)
+  shape = [num_lists, NUM_POSITIONS]
+  features = rng.normal(size=[*shape, 3]).astype(np.float32)
+  positions = np.argsort(rng.random(shape), axis=1) + 1
+  clicks = rng.random(shape) < .8 / positions
+  return features, pack_feedback(clicks, positions).numpy()
+
+
+def make_model(bias, heads=2, optimizer="sgd", seed=0, **arguments):
+  tf.keras.utils.set_random_seed(seed)
+  model = scorers.build_model(3, num_heads=heads, hidden_units=[4])
+  loss = arguments.pop("loss", None) or UnbiasedPairwiseLoss(bias)
+  model.compile(optimizer, loss, **arguments)
+  return model
+
+
+def fit(model, data, callbacks=None, **arguments):
+  arguments = {"batch_size": 8, "shuffle": False, "verbose": 0, **arguments}
+  callbacks = [PropensityEM()] if callbacks is None else callbacks
+  return model.fit(*data, callbacks=callbacks, **arguments).history
+
+
+def state(bias):
+  return [variable.numpy() for variable in bias.weights]
+
+
+def assert_same_state(bias, expected, **tolerances):
+  for actual, value in zip(state(bias), expected):
+    np.testing.assert_allclose(actual, value, **tolerances)
+
+
+def messages(caught):
+  return [str(warning.message) for warning in caught]
+
+
+def test_validation_never_reaches_the_estimates():
+  train, other = make_data(), make_data(num_lists=16, seed=1)
+  biases = []
+  for validation in (None, other):
+    biases.append(PositionBias(NUM_POSITIONS))
+    fit(make_model(biases[-1]), train, epochs=2, validation_data=validation)
+  assert np.ptp(biases[0].examination.numpy()) > .1
+  assert_same_state(biases[1], state(biases[0]), rtol=0)
+
+
+def test_evaluation_and_prediction_change_nothing():
+  train, other = make_data(), make_data(num_lists=16, seed=1)
+  bias = PositionBias(NUM_POSITIONS)
+  model = make_model(bias)
+  model.evaluate(*other, verbose=0)
+  assert not any(np.any(s) for s in bias.take_sums().values())
+  fit(model, train)
+  before = state(bias)
+  model.evaluate(*other, verbose=0)
+  model.evaluate(*other, verbose=0, callbacks=[PropensityEM()])
+  model.predict(other[0], verbose=0)
+  assert_same_state(bias, before, rtol=0)
+
+
+def test_evaluation_in_the_middle_of_fit():
+  other = make_data(num_lists=16, seed=1)
+
+  class EvaluatesAnother(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+      if batch == 2:
+        # A second evaluation, of this model, by the user's own callback.
+        self.model.evaluate(*other, verbose=0)
+
+  biases = []
+  for more in ([], [EvaluatesAnother()]):
+    biases.append(PositionBias(NUM_POSITIONS))
+    fit(make_model(biases[-1]), make_data(), [PropensityEM(), *more])
+  np.testing.assert_allclose(
+      biases[1].examination, biases[0].examination, rtol=1e-6)
+
+
+@pytest.mark.parametrize("averaging", ["statistics", "parameters"])
+def test_steps_per_execution_loses_no_sums(averaging):
+  data, results = make_data(num_lists=160), []
+  for steps in (1, 5):
+    bias = PositionBias(NUM_POSITIONS, initial_examination=.9)
+    model = make_model(
+        bias, optimizer=tf.keras.optimizers.SGD(1e-3),
+        steps_per_execution=steps)
+    fit(model, data, [PropensityEM(averaging=averaging)])
+    assert bias.num_updates.numpy() == 20
+    results.append(bias.examination.numpy())
+  assert np.ptp(results[0]) > .01
+  # The five batches see the theta of the first of them, hence no equality.
+  tolerance = 1e-3 if averaging == "statistics" else .02
+  np.testing.assert_allclose(results[0], results[1], atol=tolerance)
+
+
+def test_steps_per_execution_with_a_rest():
+  bias = PositionBias(NUM_POSITIONS)
+  fit(make_model(bias, steps_per_execution=4), make_data(), epochs=2)
+  assert bias.num_updates.numpy() == 12  # 6 batches an epoch.
+
+
+def test_a_forgotten_callback_is_noticed_in_fit():
+  with pytest.warns(UserWarning, match=f"{FORGOTTEN}.*'forgotten'.*Pass "):
+    fit(make_model(PositionBias(NUM_POSITIONS, name="forgotten")),
+        make_data(), [])
+
+
+def test_a_forgotten_callback_is_noticed_in_a_custom_loop():
+  features, feedback = make_data(num_lists=8)
+  bias = PositionBias(NUM_POSITIONS)
+  model, loss = make_model(bias), UnbiasedPairwiseLoss(bias)
+
+  def step():
+    with tf.GradientTape() as tape:
+      value = loss(feedback, model(features))
+    return tape.gradient(value, model.trainable_weights)
+
+  for run in (step, tf.function(step)):
+    with pytest.warns(UserWarning, match=FORGOTTEN):
+      run()
+  bias.start_collecting()
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    step()
+  assert bias.update() is not None
+  assert bias.num_updates.numpy() == 1
+
+
+def test_no_warning_where_nothing_is_forgotten():
+  data = make_data(num_lists=8)
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model = make_model(PositionBias(NUM_POSITIONS))
+    model.evaluate(*data, verbose=0)
+    model.predict(data[0], verbose=0)
+    fit(model, data)
+    fit(make_model(PositionBias(
+        NUM_POSITIONS, examination=[1., .5, .4, .3])), data, [])
+    fit(make_model(PositionBias(
+        NUM_POSITIONS, trust_bias="pairwise", examination=[1., .5, .4, .3],
+        trust_positive=.9, trust_negative=.1)), data, [])
+  assert not [m for m in messages(caught) if FORGOTTEN in m]
+
+
+def test_starting_values_are_told_from_estimates():
+  bias = PositionBias(NUM_POSITIONS)
+  with pytest.warns(UserWarning, match="starting values: no EM step has run"):
+    bias.propensities()
+  fit(make_model(bias), make_data(num_lists=8))
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    bias.propensities()
+
+
+def test_a_bias_layer_of_another_loss():
+  model = make_model(PositionBias(NUM_POSITIONS, name="right"))
+  other = PositionBias(NUM_POSITIONS, name="wrong")
+  with pytest.raises(ValueError, match=(
+      "'wrong' given to `PropensityEM` is not that of the model's loss, "
+      "'right'.*Give both the same object")):
+    fit(model, make_data(), [PropensityEM(other)])
+
+
+@pytest.mark.parametrize("loss", ["mse", tf.keras.losses.MeanSquaredError()])
+def test_a_model_without_our_loss(loss):
+  model = make_model(None, loss=loss)
+  with pytest.raises(ValueError, match=(
+      "needs a model compiled with an .*UnbiasedPairwiseLoss`, but its loss")):
+    fit(model, make_data(), [PropensityEM()])
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"step_size": 0.}, r"`step_size` must be in \(0, 1\], but is 0.0"),
+    ({"step_size": 2.}, r"`step_size` must be in \(0, 1\], but is 2.0"),
+    ({"step_decay": -1.}, "`step_decay` must be >= 0, but is -1.0"),
+    ({"averaging": "mean"}, "`averaging` must be one of .* but is 'mean'"),
+    ({"warmup": -1}, "`warmup` must be >= 0, but is -1"),
+])
+def test_bad_arguments(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    PropensityEM(**arguments)
+
+
+def test_loss_in_a_dict_of_outputs():
+  features, feedback = make_data(num_lists=8)
+  inputs = tf.keras.Input([NUM_POSITIONS, 3])
+  scores = tf.keras.layers.Dense(1)(inputs)[..., 0]
+  model = tf.keras.Model(inputs, {"rank": scores, "other": scores})
+  bias = PositionBias(NUM_POSITIONS)
+  model.compile("sgd", {"rank": UnbiasedPairwiseLoss(bias), "other": "mse"})
+  fit(model, (features, {"rank": feedback, "other": feedback[..., 0]}))
+  assert bias.num_updates.numpy() == 1
+
+
+def test_overflow_error_names_the_remedy():
+  data = make_data(num_lists=8)
+  bias = PositionBias(2, overflow="error")
+  with pytest.raises(ValueError, match=(
+      "16 items of the last batch are outside of the bias layer's 2 positions; "
+      "raise `num_positions` or `num_contexts`, or choose")):
+    fit(make_model(bias), data)
+
+
+def test_overflow_of_contexts_warns():
+  features, feedback = make_data(num_lists=8)
+  packed = pack_feedback(
+      feedback[..., 0], feedback[..., 1], contexts=np.arange(8) % 4).numpy()
+  bias = PositionBias(NUM_POSITIONS, num_contexts=2)
+  with pytest.warns(UserWarning, match=(
+      r"4 positions and 2 contexts are left out \(16 in one batch\)")):
+    history = fit(make_model(bias), (features, packed))
+  for context in range(2):
+    assert history[f"examination_context_{context}_1"] == [1.]
+
+
+def test_overflow_pool_is_silent():
+  bias = PositionBias(2, overflow="pool")
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    fit(make_model(bias), make_data())
+  assert not [m for m in messages(caught) if "outside" in m]
+
+
+def test_logs_reach_history_csv_and_tensorboard(tmp_path):
+  bias = PositionBias(NUM_POSITIONS)
+  history = fit(make_model(bias), make_data(), [
+      PropensityEM(), tf.keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+      tf.keras.callbacks.TensorBoard(str(tmp_path / "board"))],
+      validation_data=make_data(8), epochs=2)
+  names = [f"examination_{k + 1}" for k in range(NUM_POSITIONS)]
+  names += ["examination_change", "weight_clipped"]
+  theta = bias.propensities()["examination"]
+  for rank, value in enumerate(theta, start=1):
+    assert history[f"examination_{rank}"][-1] == pytest.approx(value)
+  assert history["weight_clipped"] == [0., 0.]
+  rows = (tmp_path / "log.csv").read_text().splitlines()
+  assert len(rows) == 3
+  assert set(names) <= set(rows[0].split(","))
+  tags = set()
+  for file in (tmp_path / "board" / "train").iterdir():
+    for event in tf.compat.v1.train.summary_iterator(str(file)):
+      tags.update(value.tag for value in event.summary.value)
+  assert {f"epoch_{name}" for name in names} <= tags
+
+
+@pytest.mark.parametrize("name", ["weights", "model.weights.h5"])
+def test_weights_bring_the_propensities_back(name, tmp_path):
+  bias, path = PositionBias(NUM_POSITIONS), str(tmp_path / name)
+  model = make_model(bias)
+  fit(model, make_data())
+  model.save_weights(path)
+  again = PositionBias(NUM_POSITIONS)
+  other = make_model(again, seed=1)
+  PropensityEM().set_model(other)
+  assert np.abs(again.examination - bias.examination).numpy().max() > .01
+  other.load_weights(path)
+  np.testing.assert_array_equal(again.examination, bias.examination)
+  assert again.num_updates.numpy() == bias.num_updates.numpy() == 6
+
+
+@pytest.mark.parametrize("attach_first", [True, False])
+def test_a_checkpoint_brings_the_propensities_back(attach_first, tmp_path):
+  bias = PositionBias(NUM_POSITIONS, trust_bias="pairwise")
+  model = make_model(bias)
+  fit(model, make_data())
+  path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+  again = PositionBias(NUM_POSITIONS, trust_bias="pairwise")
+  other = make_model(again, seed=1)
+  if attach_first:
+    PropensityEM().set_model(other)
+  status = tf.train.Checkpoint(model=other).restore(path)
+  if not attach_first:
+    PropensityEM().set_model(other)
+  status.assert_existing_objects_matched()
+  for table in ("examination", "trust_positive", "trust_negative"):
+    np.testing.assert_array_equal(
+        getattr(again, table), getattr(bias, table))
+
+
+def test_a_saved_model_brings_the_propensities_back(tmp_path):
+  bias = PositionBias(NUM_POSITIONS)
+  model = make_model(bias)
+  features, feedback = make_data()
+  fit(model, (features, feedback))
+  for name in ("saved_model", "model.keras"):
+    model.save(str(tmp_path / name))
+    again = tf.keras.models.load_model(str(tmp_path / name))
+    np.testing.assert_allclose(
+        again.predict(features, verbose=0), model.predict(features, verbose=0),
+        rtol=1e-5)
+    assert isinstance(again.loss, UnbiasedPairwiseLoss)
+
+
+def test_pending_sums_are_applied_and_not_cleared():
+  # As after a restore in the middle of an execution.
+  features, feedback = make_data(num_lists=8)
+  bias = PositionBias(NUM_POSITIONS)
+  model = make_model(bias)
+  bias.start_collecting()
+  model.loss(feedback, model(features))
+  callback = PropensityEM()
+  callback.set_model(model)
+  assert bias.num_updates.numpy() == 0
+  callback.on_train_begin()
+  assert bias.num_updates.numpy() == 1
+
+
+def test_warm_up_takes_the_click_rates():
+  data = make_data()
+  clicks, positions = data[1][..., 0], data[1][..., 1]
+  rates = np.array([clicks[positions == k + 1].mean()
+                    for k in range(NUM_POSITIONS)])
+  bias = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8)
+  fit(make_model(bias), data, [PropensityEM(warmup=100, step_size=1e-6)])
+  np.testing.assert_allclose(
+      bias.examination[0], .8 * rates / rates.max(), rtol=1e-4)
+  learned = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8)
+  fit(make_model(learned), data, [PropensityEM(warmup=1)])
+  assert np.abs(learned.examination - bias.examination).numpy().max() > .01
+
+
+def test_averaging_of_a_single_batch():
+  # From theta = .5 and beta = .5, both of two items unclicked: P(e) = 1/3.
+  for averaging, expected in (("parameters", .5 - .1 * (.5 - 1 / 3)),
+                              ("statistics", 1 / 3)):
+    bias = PositionBias(2, initial_examination=.5)
+    loss = UnbiasedPairwiseLoss(bias)
+    bias.start_collecting()
+    loss([[0., 0.]], tf.zeros([1, 2, 2]))
+    bias.update(step_size=.1, averaging=averaging)
+    np.testing.assert_allclose(bias.examination, [[expected] * 2], rtol=1e-5)
+
+
+def test_a_position_without_observations_stays():
+  for averaging in ("parameters", "statistics"):
+    bias = PositionBias(3, initial_examination=.5)
+    loss = UnbiasedPairwiseLoss(bias)
+    bias.start_collecting()
+    for _ in range(3):
+      loss([[1., 0.]], tf.zeros([1, 2, 2]))
+      bias.update(averaging=averaging)
+    assert bias.examination.numpy()[0, 2] == .5
+    assert bias.examination.numpy()[0, 0] > .5 > bias.examination.numpy()[0, 1]
+
+
+@pytest.mark.parametrize("trust_bias", [None, "pairwise"])
+def test_compiled_fit_equals_plain_fit(trust_bias):
+  data, results = make_data(), []
+  for jit_compile in (False, True):
+    bias = PositionBias(NUM_POSITIONS, trust_bias=trust_bias)
+    model = make_model(bias, heads=3, jit_compile=jit_compile)
+    history = fit(model, data, epochs=2)
+    results.append(
+        [history["loss"], *model.get_weights()[:6], *state(bias)])
+  for plain, compiled in zip(*results):
+    np.testing.assert_allclose(plain, compiled, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def mixed_float16():
+  before = tf.keras.mixed_precision.global_policy()
+  tf.keras.mixed_precision.set_global_policy("mixed_float16")
+  yield
+  tf.keras.mixed_precision.set_global_policy(before)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_mixed_precision(heads, mixed_float16):
+  features, feedback = make_data()
+  feedback[..., 0] *= 7e4  # More than half precision can hold.
+  bias = PositionBias(NUM_POSITIONS)
+  assert {v.dtype for v in bias.weights} == {tf.float32}
+  model = make_model(
+      bias, heads=heads,
+      metrics=[on_ranking(tfr.keras.metrics.MRRMetric(name="mrr"))])
+  history = fit(model, (features, feedback), epochs=2)
+  assert model.layers[1].compute_dtype == "float16" or heads > 1
+  assert model.output.dtype == tf.float32
+  assert np.all(np.isfinite(history["loss"]))
+  assert 0 < history["mrr"][-1] <= 1
+  assert all(np.all(np.isfinite(values)) for values in state(bias))
+  assert np.ptp(bias.examination.numpy()) > .1
+
+
+def test_mixed_precision_with_a_half_precision_output(mixed_float16):
+  features, feedback = make_data()
+  model = tf.keras.Sequential(
+      [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
+  with pytest.raises(ValueError, match=(
+      "(?s)Packed feedback came as float16.*make the last layer float32")):
+    fit(model, (features, feedback))
+
+
+def test_class_weight_with_packed_feedback():
+  with pytest.raises(ValueError, match="class_weight|single-output|2D"):
+    fit(make_model(PositionBias(NUM_POSITIONS)), make_data(),
+        class_weight={0: 1., 1: 2.})

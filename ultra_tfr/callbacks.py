@@ -1,0 +1,173 @@
+"""The EM callback: when the propensities move, and by how much."""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import em_layer
+from ultra_tfr.losses import UnbiasedPairwiseLoss
+
+_AVERAGING = ("statistics", "parameters")
+
+
+class PropensityEM(tf.keras.callbacks.Callback):
+  """Rewrites the propensities after each training batch.
+
+  The loss has added the sums of its E step to accumulators of the bias layer;
+  this callback runs the M step on them, so bias estimation and training share
+  one `fit`. Validation, inside `fit` or not, never reaches the estimates.
+
+  At the end of each epoch the logs, and so `History` and TensorBoard, get
+  `examination_1` .. `examination_K` (relative to position 1),
+  `examination_change` (the largest change of theta in the epoch) and
+  `weight_clipped` (the share of pair weight that `max_weight` took away). A
+  loss that hardly falls while these still move is no failure: the loss moves
+  with the propensities. Watch these and a ranking metric instead.
+
+  Args:
+    position_bias: the `PositionBias` of the loss; by default it is found in
+      `model.loss`.
+    step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
+      (20).
+    step_decay: its exponent.
+    averaging: `"statistics"` averages the sums and divides afterwards;
+      `"parameters"` moves each parameter towards the estimate of the last
+      batch, as the paper does.
+    warmup: batches over which a click-rate start is gathered.
+
+  Raises:
+    ValueError: if an argument is out of range, or the bias layer is not that
+      of the model's loss, or was created outside of the strategy's scope.
+  """
+
+  def __init__(self, position_bias=None, *, step_size=0.05, step_decay=0.05,
+               averaging="statistics", warmup=20):
+    super().__init__()
+    if not 0 < step_size <= 1:
+      raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
+    if step_decay < 0:
+      raise ValueError(f"`step_decay` must be >= 0, but is {step_decay}.")
+    if averaging not in _AVERAGING:
+      raise ValueError(
+          f"`averaging` must be one of {_AVERAGING}, but is {averaging!r}.")
+    if warmup < 0:
+      raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
+    self._given = position_bias
+    self._bias = None
+    self._rule = {"step_size": step_size, "step_decay": step_decay,
+                  "averaging": averaging, "warmup": warmup}
+    self._warned = set()
+    self._in_fit = False
+
+  def set_model(self, model):
+    """Finds the bias layer and attaches it to the model, for saving."""
+    super().set_model(model)
+    found = [loss.position_bias for loss in tf.nest.flatten(model.loss)
+             if isinstance(loss, UnbiasedPairwiseLoss)]
+    if not found:
+      raise ValueError(
+          "`PropensityEM` needs a model compiled with an "
+          f"`ultra_tfr.losses.UnbiasedPairwiseLoss`, but its loss is "
+          f"{model.loss!r}.")
+    bias = found[0] if self._given is None else self._given
+    if not any(bias is candidate for candidate in found):
+      raise ValueError(
+          f"The bias layer {bias.name!r} given to `PropensityEM` is not that "
+          f"of the model's loss, {found[0].name!r}: its estimates would change "
+          "nothing. Give both the same object.")
+    strategy = model.distribute_strategy
+    if not strategy.extended.variable_created_in_scope(bias.examination):
+      raise ValueError(
+          f"The bias layer {bias.name!r} was created outside of the scope of "
+          "the model's distribution strategy; create it inside "
+          "`with strategy.scope():`, as the model.")
+    self._bias = bias
+    # Otherwise no checkpoint and no saved model would hold the propensities.
+    model._track_trackable(bias, "position_bias", overwrite=True)
+
+  def on_train_begin(self, logs=None):
+    """Applies what a restored checkpoint left pending, and opens the gate."""
+    del logs
+    self._epoch_start = self._bias.examination.numpy()
+    self._totals = np.zeros(em_layer.NUM_COUNTERS)
+    self._in_fit = True
+    self._bias.prepare_update(**self._rule)
+    self._update()
+    self._bias.start_collecting()
+
+  def on_train_end(self, logs=None):
+    """Closes the gate."""
+    del logs
+    self._in_fit = False
+    self._bias.stop_collecting()
+
+  def on_test_begin(self, logs=None):
+    """Closes the gate: evaluation must not reach the estimates."""
+    del logs
+    self._bias.stop_collecting()
+
+  def on_test_end(self, logs=None):
+    """Opens the gate again, if this evaluation was part of `fit`."""
+    del logs
+    if self._in_fit:
+      self._bias.start_collecting()
+
+  def on_train_batch_end(self, batch, logs=None):
+    """The M step."""
+    del batch, logs
+    self._update()
+
+  def on_epoch_end(self, epoch, logs=None):
+    """Puts the propensities of the epoch into the logs."""
+    del epoch
+    theta = self._bias.examination.numpy()
+    if logs is not None:
+      logs.update(_by_position(theta))
+      logs["examination_change"] = float(abs(theta - self._epoch_start).max())
+      kept, cut = self._totals[em_layer.WEIGHT], self._totals[em_layer.CLIPPED]
+      logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
+    if self._totals[em_layer.BATCHES] and not self._totals[em_layer.PAIRS]:
+      self._warn_once(
+          "No list of this epoch has two items with different feedback, so "
+          "there was nothing to learn from; check the feedback, and that lists "
+          "have more than one item.")
+    self._epoch_start = theta
+    self._totals[:] = 0
+
+  def _update(self):
+    counters = self._bias.update(**self._rule)
+    if counters is None:
+      return
+    self._totals += counters
+    beyond = int(counters[em_layer.OVERFLOW])
+    if not beyond:
+      return
+    tables = f"{self._bias.num_positions} positions"
+    if self._bias.num_contexts > 1:
+      tables += f" and {self._bias.num_contexts} contexts"
+    if self._bias.overflow == "error":
+      raise ValueError(
+          f"{beyond} items of the last batch are outside of the bias layer's "
+          f"{tables}; raise `num_positions` or `num_contexts`, or choose "
+          "`overflow='mask'` or `'pool'`.")
+    self._warn_once(
+        f"Items outside of the bias layer's {tables} are left out ({beyond} in "
+        "one batch); raise `num_positions` or `num_contexts`, or choose "
+        "`overflow='pool'`.")
+
+  def _warn_once(self, message):
+    key = message.split("(")[0]
+    if key not in self._warned:
+      self._warned.add(key)
+      warnings.warn(message, stacklevel=3)
+
+
+def _by_position(theta):
+  """Log entries: examination relative to position 1, of each context."""
+  relative = theta / np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
+  prefix = "examination" if len(theta) == 1 else "examination_context_{}"
+  return {
+      f"{prefix.format(context)}_{rank}": float(value)
+      for context, row in enumerate(relative)
+      for rank, value in enumerate(row, start=1)}

@@ -1,0 +1,56 @@
+"""The command line: `ultra-tfr COMMAND [flags]`."""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "demo": "train naive, unbiased and oracle rankers on made-up data",
+    "train": "train a method on LETOR files with simulated feedback",
+}
+
+
+def run(argv=None):
+  """Entry point of the console script.
+
+  Args:
+    argv: the words of the command line, by default those of the process.
+
+  Raises:
+    SystemExit: always; status 2 for a wrong call.
+  """
+  argv = list(sys.argv if argv is None else argv)
+  name = argv[1] if len(argv) > 1 else None
+  if name in ("-h", "--help", "help", None):
+    print(_usage())
+    raise SystemExit(0 if name else 2)
+  if name not in COMMANDS:
+    print(f"ultra-tfr: there is no command {name!r}.\n\n{_usage()}",
+          file=sys.stderr)
+    raise SystemExit(2)
+  # Flags are global in absl, so only the chosen command defines its own.
+  from absl import app
+  command = importlib.import_module(f"ultra_tfr.commands.{name}")
+
+  def main(words):
+    if len(words) > 1:
+      raise app.UsageError(
+          f"`ultra-tfr {name}` takes flags only, but got {words[1]!r}.")
+    try:
+      command.main()
+    except (ValueError, OSError) as error:
+      print(f"ultra-tfr {name}: {error}", file=sys.stderr)
+      raise SystemExit(1) from error
+
+  app.run(main, argv=[f"{argv[0]} {name}", *argv[2:]])
+
+
+def _usage():
+  width = max(map(len, COMMANDS))
+  lines = [f"  {name.ljust(width)}  {what}" for name, what in COMMANDS.items()]
+  return ("Usage: ultra-tfr COMMAND [flags]\n\nCommands:\n" +
+          "\n".join(lines) +
+          "\n\n`ultra-tfr COMMAND --help` lists the flags of a command.")
+
+
+if __name__ == "__main__":
+  run()

@@ -1,0 +1,1 @@
+"""The commands of `ultra-tfr`, one module each."""

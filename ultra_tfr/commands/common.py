@@ -1,0 +1,80 @@
+"""Flags and steps that the commands share."""
+
+import os
+import sys
+
+from absl import flags
+
+from ultra_tfr import training
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
+flags.DEFINE_integer("seed", 0, "Seed of data, clicks and initialisation.",
+                     lower_bound=0)
+flags.DEFINE_boolean(
+    "progress", None,
+    "Progress bars; by default if the output goes to a terminal.")
+
+
+def define_training_flags(hidden_units, steps, learning_rate):
+  """Defines the flags of `training.Settings`, with a command's defaults.
+
+  Args:
+    hidden_units: names of sizes, as strings.
+    steps: batches.
+    learning_rate: of Adam.
+  """
+  default = training.Settings()
+  flags.DEFINE_list("hidden_units", hidden_units,
+                    "Sizes of the hidden layers of each tower.")
+  flags.DEFINE_integer("steps", steps, "Batches to train on.", lower_bound=1)
+  flags.DEFINE_float("learning_rate", learning_rate,
+                     "Of Adam at the start; it falls to 0 by a cosine.",
+                     lower_bound=0)
+  flags.DEFINE_integer("batch_size", default.batch_size, "Lists in a batch.",
+                       lower_bound=1)
+  flags.DEFINE_integer("validate_every", default.validate_every,
+                       "Steps between two validations.", lower_bound=1)
+
+
+def settings():
+  """The `training.Settings` that the flags describe.
+
+  Raises:
+    ValueError: if a layer size is no positive whole number.
+  """
+  sizes = []
+  for size in FLAGS.hidden_units:
+    if not size.strip().isdigit() or int(size) < 1:
+      raise ValueError(
+          "--hidden_units must be whole numbers of at least 1, such as "
+          f"512,256,128, but holds {size!r}.")
+    sizes.append(int(size))
+  return training.Settings(
+      hidden_units=tuple(sizes), batch_size=FLAGS.batch_size,
+      steps=FLAGS.steps, learning_rate=FLAGS.learning_rate,
+      validate_every=FLAGS.validate_every)
+
+
+def verbosity():
+  """Keras's `verbose`: bars on a terminal, a line an epoch on demand."""
+  on = sys.stdout.isatty() if FLAGS.progress is None else FLAGS.progress
+  return int(on)
+
+
+def check_output_file(flag, path):
+  """Fails early if a file could not be written at the end of a long run.
+
+  Args:
+    flag: the flag's name.
+    path: its value, or None.
+
+  Raises:
+    ValueError: if the folder does not exist.
+  """
+  folder = os.path.dirname(os.path.abspath(path)) if path else None
+  if folder and not os.path.isdir(folder):
+    raise ValueError(
+        f"--{flag} {path}: the folder {folder} does not exist; create it "
+        "first.")

@@ -1,0 +1,118 @@
+"""`ultra-tfr train`: methods on one's own labelled lists, simulated users."""
+
+import os
+import time
+
+from absl import flags
+
+from ultra_tfr import methods
+from ultra_tfr import report
+from ultra_tfr import training
+from ultra_tfr.commands import common
+from ultra_tfr.data import letor
+from ultra_tfr.data import lists as lists_lib
+from ultra_tfr.simulation.click_models import CLICK_MODELS
+from ultra_tfr.simulation.feedback_stream import FEEDBACK
+
+FLAGS = flags.FLAGS
+
+common.define_training_flags(["512", "256", "128"], steps=2000,
+                             learning_rate=1e-3)
+flags.DEFINE_string("train", None, "LETOR/svmlight file to train on (.gz and "
+                    ".bz2 too).", required=True)
+flags.DEFINE_string("valid", None, "File to choose the checkpoint by; without "
+                    "it --valid_queries of the training file.")
+flags.DEFINE_string("test", None, "File to evaluate on.", required=True)
+flags.DEFINE_float("valid_queries", 0.2, "Without --valid: queries to hold out,"
+                   " a share below 1 or a number.", lower_bound=0)
+flags.DEFINE_list("method", ["unbiased"], "Methods, separated by commas: "
+                  f"{', '.join(methods.METHODS)}.")
+flags.DEFINE_enum("feedback", "click", FEEDBACK, "What users give: clicks, or "
+                  "clicks plus dwell time.")
+flags.DEFINE_enum("click_model", "pbm", sorted(CLICK_MODELS),
+                  "The simulated users.")
+flags.DEFINE_integer("num_positions", 10, "Documents displayed.",
+                     lower_bound=2)
+flags.DEFINE_float("initial_fraction", 0.01, "Share of the training queries "
+                   "whose labels the initial ranker sees.", lower_bound=0,
+                   upper_bound=1)
+flags.DEFINE_integer("runs", 1, "Runs of each method, with the seeds --seed, "
+                     "--seed + 1, ..", lower_bound=1)
+flags.DEFINE_integer("num_features", None, "Features of a document; by default "
+                     "the largest index in the files.", lower_bound=1)
+flags.DEFINE_enum("non_finite", "error", ["error", "zero"], "What to do with "
+                  "infinite or missing feature values.")
+flags.DEFINE_string("model_dir", None, "Folder for checkpoints, TensorBoard "
+                    "logs and the exported ranking model.")
+flags.DEFINE_boolean("overwrite", False, "Train into a --model_dir that already "
+                     "holds a model.")
+
+
+def main():
+  """Runs the command."""
+  for name in FLAGS.method:
+    methods.find(name)
+  common.check_output_file("json", FLAGS.json)
+  seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
+  folders = {(name, seed): _model_dir(name, seed)
+             for name in FLAGS.method for seed in seeds}
+  settings, start = common.settings(), time.monotonic()
+  train, valid, test = _read()
+  grades = int(max(part.labels.max() for part in (train, valid, test) if part))
+  click_model = CLICK_MODELS[FLAGS.click_model](max_grade=max(grades, 1))
+  results = report.Results(os.path.basename(FLAGS.train))
+  for seed in seeds:
+    parts = (train, valid) if valid else _hold_out(train, seed)
+    task = training.make_task(
+        *parts, test, click_model, feedback=FLAGS.feedback,
+        num_positions=FLAGS.num_positions,
+        initial_fraction=FLAGS.initial_fraction, seed=seed)
+    for name in FLAGS.method:
+      print(f"Training {name}, seed {seed} ...", flush=True)
+      outcome = training.run(
+          name, task, settings, feedback=FLAGS.feedback, seed=seed,
+          model_dir=folders[name, seed], verbose=common.verbosity())
+      results.add(FLAGS.feedback, name, outcome, task.true_examination)
+  print(f"\n{results.to_text()}")
+  if FLAGS.json:
+    results.write_json(FLAGS.json, time.monotonic() - start)
+
+
+def _read():
+  """Training, validation and test lists; validation None without --valid."""
+  parts = [
+      path and letor.read_letor(path, num_features=FLAGS.num_features,
+                                non_finite=FLAGS.non_finite)
+      for path in (FLAGS.train, FLAGS.valid, FLAGS.test)]
+  # A file may lack the last features: what svmlight leaves out is 0.
+  width = max(part.num_features for part in parts if part)
+  return [part and part.widen(width) for part in parts]
+
+
+def _hold_out(train, seed):
+  """Training and validation queries from the training file."""
+  share = FLAGS.valid_queries
+  count = round(share if share >= 1 else share * len(train))
+  if not 0 < count < len(train):
+    raise ValueError(
+        f"--valid_queries {share:g} of the {len(train)} queries of "
+        f"{FLAGS.train} leaves nothing to validate or to train on; give a "
+        "share below 1, a smaller number, or --valid.")
+  valid, rest = lists_lib.split(train, count, seed)
+  return rest, valid
+
+
+def _model_dir(name, seed):
+  """The folder of one run, and an error if it holds a model already."""
+  if FLAGS.model_dir is None:
+    return None
+  folder = FLAGS.model_dir
+  if len(FLAGS.method) > 1:
+    folder = os.path.join(folder, name)
+  if FLAGS.runs > 1:
+    folder = os.path.join(folder, f"seed-{seed}")
+  if os.path.exists(os.path.join(folder, "model")) and not FLAGS.overwrite:
+    raise ValueError(
+        f"--model_dir: {folder} already holds a model; give another folder, or "
+        "--overwrite.")
+  return folder

@@ -1,0 +1,149 @@
+"""Pointwise E step: was the item examined, is it relevant?
+
+One model covers two cases. With `click_relevant` p1 and `click_irrelevant` p0,
+the chances of feedback on a relevant and on an irrelevant item at a position,
+
+    P(c > 0) = p1 beta + p0 (1 - beta) = pi
+
+where beta is the item's relevance. p0 = 0 and p1 = theta is the position-based
+model (Richardson et al., 2007); p0 > 0 adds position-level trust bias or click
+noise (Agarwal et al., 2019). Everything is written in terms of two bounded
+item factors, which are free of 0/0 by construction:
+
+    clicked_factor    beta / pi              = 1 / (p1 + p0 exp(-r))
+    unclicked_factor  (1 - beta) / (1 - pi)  = 1 / (1 - p0 + (1 - p1) exp(r))
+
+with r the relevance logit.
+"""
+
+import tensorflow as tf
+
+from ultra_tfr.core import masking
+
+
+def clicked_factor(relevance_logits, click_relevant, click_irrelevant):
+  """beta / pi: the inverse propensity of an item that got feedback.
+
+  Args:
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+
+  Returns:
+    `[B, L]`, at most 1 / p1.
+
+  >>> clicked_factor(tf.constant([[0.0]]), tf.constant([[0.5]]),
+  ...                tf.constant([[0.0]])).numpy()
+  array([[2.]], dtype=float32)
+  """
+  odds = tf.exp(-masking.clip_logits(relevance_logits))
+  click_relevant = masking.floor_probability(click_relevant)
+  return 1.0 / (click_relevant + click_irrelevant * odds)
+
+
+def unclicked_factor(relevance_logits, click_relevant, click_irrelevant):
+  """(1 - beta) / (1 - pi): how an item without feedback stands for the rest.
+
+  Args:
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+
+  Returns:
+    `[B, L]`, at most 1 / (1 - p0).
+
+  >>> unclicked_factor(tf.constant([[0.0]]), tf.constant([[0.5]]),
+  ...                  tf.constant([[0.0]])).numpy()
+  array([[0.6666667]], dtype=float32)
+  """
+  odds = tf.exp(masking.clip_logits(relevance_logits))
+  return 1.0 / masking.floor_probability(
+      1.0 - click_irrelevant + (1.0 - click_relevant) * odds)
+
+
+def relevance_posterior(clicked, relevance_logits, click_relevant,
+                        click_irrelevant):
+  """P(r > 0 | c): the E step for relevance (Wang et al., 2018).
+
+  Args:
+    clicked: `[B, L]` booleans, c > 0.
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+
+  Returns:
+    `[B, L]` probabilities.
+
+  >>> relevance_posterior(tf.constant([[False, True]]),
+  ...                     tf.math.log([[0.4 / 0.6] * 2]),
+  ...                     tf.constant([[0.5] * 2]),
+  ...                     tf.zeros([1, 2])).numpy().round(4)
+  array([[0.25, 1.  ]], dtype=float32)
+  """
+  # The floor makes the posterior of feedback at p1 = p0 = 0 its limit, 1.
+  given = masking.floor_probability(click_relevant) * clicked_factor(
+      relevance_logits, click_relevant, click_irrelevant)
+  odds = tf.exp(masking.clip_logits(relevance_logits))
+  not_given = (1.0 - click_relevant) * odds * unclicked_factor(
+      relevance_logits, click_relevant, click_irrelevant)
+  return tf.where(clicked, given, not_given)
+
+
+def examination_posterior(clicked, relevance_logits, examination):
+  """P(e = 1 | c) of the position-based model.
+
+  1 where there is feedback, else theta (1 - beta) / (1 - theta beta).
+
+  Args:
+    clicked: `[B, L]` booleans, c > 0.
+    relevance_logits: `[B, L]`, the logit of beta.
+    examination: `[B, L]`, theta of each item's position.
+
+  Returns:
+    `[B, L]` probabilities.
+
+  >>> examination_posterior(tf.constant([[False, True]]),
+  ...                       tf.math.log([[0.4 / 0.6] * 2]),
+  ...                       tf.constant([[0.5] * 2])).numpy().round(4)
+  array([[0.375, 1.   ]], dtype=float32)
+  """
+  unclicked = examination * unclicked_factor(
+      relevance_logits, examination, tf.zeros_like(examination))
+  return tf.where(clicked, tf.ones_like(unclicked), unclicked)
+
+
+# The columns of the pointwise statistics, in this order.
+COUNT, CLICKED, RELEVANT, RELEVANT_CLICKED, EXAMINED_UNCLICKED = range(5)
+NUM_STATISTICS = 5
+
+
+def pointwise_statistics(clicked, relevance_logits, click_relevant,
+                         click_irrelevant, slot_weights):
+  """Sums per position for the M step.
+
+  Args:
+    clicked: `[B, L]` booleans, c > 0.
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 (theta without trust bias).
+    click_irrelevant: `[B, L]`, p0.
+    slot_weights: `[B, L, S]`, the indicator of each item's slot times its
+      weight; zeros for padding, so that padding enters no sum.
+
+  Returns:
+    `[S, 5]`: the sums of 1, of c > 0, of P(r > 0 | c), of P(r > 0 | c) where
+    c > 0, and of P(e = 1 | c) where c = 0.
+
+  >>> pointwise_statistics(
+  ...     tf.constant([[True, False]]), tf.zeros([1, 2]),
+  ...     tf.constant([[0.5, 0.5]]), tf.zeros([1, 2]),
+  ...     tf.one_hot([[0, 0]], 1)).numpy().round(3)
+  array([[2.   , 1.   , 1.333, 1.   , 0.333]], dtype=float32)
+  """
+  relevant = relevance_posterior(
+      clicked, relevance_logits, click_relevant, click_irrelevant)
+  examined = examination_posterior(clicked, relevance_logits, click_relevant)
+  is_clicked = tf.cast(clicked, relevant.dtype)
+  columns = tf.stack(
+      [tf.ones_like(relevant), is_clicked, relevant, is_clicked * relevant,
+       (1.0 - is_clicked) * examined], axis=-1)
+  return tf.einsum("bls,blc->sc", slot_weights, columns)

@@ -1,0 +1,89 @@
+"""Pairs of a list: which ones count, their loss, and display-order ranks."""
+
+import tensorflow as tf
+
+from ultra_tfr.core import masking
+
+
+def differences(values):
+  """`values_a - values_b` for every ordered pair.
+
+  Args:
+    values: `[B, L]`.
+
+  Returns:
+    `[B, L, L]`.
+
+  >>> differences(tf.constant([[3.0, 1.0]])).numpy()
+  array([[[ 0.,  2.],
+          [-2.,  0.]]], dtype=float32)
+  """
+  return values[:, :, tf.newaxis] - values[:, tf.newaxis, :]
+
+
+def preferred(feedback, mask, min_gap=0.0):
+  """Pairs (a, b) in which a got more feedback than b.
+
+  Args:
+    feedback: `[B, L]`, finite.
+    mask: `[B, L]` booleans, the items that count.
+    min_gap: differences up to this are ties.
+
+  Returns:
+    `[B, L, L]` booleans.
+
+  >>> preferred(tf.constant([[0.8, 0.8001, 0.1]]), tf.constant([[True] * 3]),
+  ...           min_gap=0.01).numpy().astype(int)
+  array([[[0, 0, 1],
+          [0, 0, 1],
+          [0, 0, 0]]])
+  """
+  return tf.logical_and(
+      differences(feedback) > min_gap, masking.valid_pairs(mask))
+
+
+def logistic_loss(differences_of_scores):
+  """`log(1 + exp(-(s_a - s_b)))`, without overflow.
+
+  >>> logistic_loss(tf.constant([0.0, -1000.0])).numpy()
+  array([6.931472e-01, 1.000000e+03], dtype=float32)
+  """
+  return tf.nn.softplus(-differences_of_scores)
+
+
+def hinge_loss(differences_of_scores):
+  """`max(0, 1 - (s_a - s_b))`.
+
+  >>> hinge_loss(tf.constant([0.25, 3.0])).numpy()
+  array([0.75, 0.  ], dtype=float32)
+  """
+  return tf.nn.relu(1.0 - differences_of_scores)
+
+
+def ranks(scores, positions, mask):
+  """1-based ranks by descending score, the same on every device.
+
+  Ties go to the smaller display position and then to the smaller index, so
+  the ranks move with the items when a list is permuted together with its
+  positions. Items outside the mask rank behind all others.
+
+  Args:
+    scores: `[B, L]`.
+    positions: `[B, L]` display positions.
+    mask: `[B, L]` booleans.
+
+  Returns:
+    `[B, L]` int32 ranks, each of 1..L once.
+
+  >>> ranks(tf.constant([[1.0, 2.0, 2.0]]), tf.constant([[1.0, 3.0, 2.0]]),
+  ...       tf.constant([[True] * 3])).numpy()
+  array([[3, 2, 1]], dtype=int32)
+  """
+  scores = tf.where(mask, scores, tf.fill(tf.shape(scores), scores.dtype.min))
+  index = tf.range(tf.shape(scores)[1])
+  before = index[tf.newaxis, :] < index[:, tf.newaxis]
+  gap = differences(positions)
+  before = tf.logical_or(gap > 0, tf.logical_and(tf.equal(gap, 0), before))
+  gap = differences(scores)
+  before = tf.logical_or(gap < 0, tf.logical_and(tf.equal(gap, 0), before))
+  return 1 + tf.reduce_sum(tf.cast(before, tf.int32), axis=2)

@@ -1,0 +1,96 @@
+"""From display positions and context ids to rows of the bias tables.
+
+The only place where a 1-based position becomes an index.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Slots(NamedTuple):
+  """Where each item of a batch finds its bias parameters.
+
+  Attributes:
+    index: `[B, L]` int32, `context * num_positions + position - 1`, and 0 where
+      `valid` is false.
+    valid: `[B, L]` booleans: position and context are inside the tables.
+    overflow: `[B, L]` booleans: a real position beyond the table, or a context
+      id outside it. Position 0, which means unknown, is no overflow.
+    num_positions: K.
+    num_contexts: C.
+  """
+
+  index: tf.Tensor
+  valid: tf.Tensor
+  overflow: tf.Tensor
+  num_positions: int
+  num_contexts: int
+
+  def lookup(self, table):
+    """Values of a `[C, K]` table for every item, `[B, L]`."""
+    return tf.gather(tf.reshape(table, [-1]), self.index)
+
+  def one_hot(self, dtype=tf.float32):
+    """`[B, L, C * K]` indicator of each item's slot; zeros where not valid."""
+    size = self.num_contexts * self.num_positions
+    index = tf.where(self.valid, self.index, -1)
+    return tf.one_hot(index, size, dtype=dtype)
+
+  def position_one_hot(self, dtype=tf.float32):
+    """`[B, L, K]` indicator of each item's position; zeros where not valid."""
+    index = tf.where(self.valid, self.index % self.num_positions, -1)
+    return tf.one_hot(index, self.num_positions, dtype=dtype)
+
+  def lookup_pairs(self, table):
+    """Values of a `[C, K, K]` table for every ordered pair, `[B, L, L]`.
+
+    The context is that of the first item of the pair; the two share a list.
+    """
+    size = self.num_contexts * self.num_positions
+    rows = tf.gather(tf.reshape(table, [size, self.num_positions]), self.index)
+    return tf.einsum("bak,bck->bac", rows, self.position_one_hot(table.dtype))
+
+
+def find_slots(positions, contexts, num_positions, num_contexts, pool=False):
+  """Turns positions and contexts into slots of the bias tables.
+
+  Args:
+    positions: `[B, L]` display positions, 1-based; 0 is unknown or padding.
+    contexts: `[B, L]` context ids from 0, or None for a single context.
+    num_positions: K, the positions of a table.
+    num_contexts: C, the number of tables.
+    pool: whether positions beyond K share the last slot. If not they are
+      marked as overflow and are not valid.
+
+  Returns:
+    `Slots`.
+
+  >>> slots = find_slots(tf.constant([[1.0, 3.0, 0.0, 9.0]]), None, 3, 1)
+  >>> slots.index.numpy(), slots.valid.numpy(), slots.overflow.numpy()
+  (array([[0, 2, 0, 0]], dtype=int32),
+   array([[ True,  True, False, False]]),
+   array([[False, False, False,  True]]))
+  """
+  # A NaN has no defined integer value: it becomes 0, unknown. Rounding undoes
+  # what a float representation may have lost.
+  finite = tf.math.is_finite(positions)
+  ranks = tf.where(finite, positions, tf.zeros_like(positions))
+  ranks = tf.cast(tf.round(tf.clip_by_value(ranks, -1.0, 2.0**24)), tf.int32)
+  overflow = ranks > num_positions
+  valid = ranks >= 1
+  if pool:
+    overflow = tf.zeros_like(overflow)
+    ranks = tf.minimum(ranks, num_positions)
+  if contexts is None:
+    tables = tf.zeros_like(ranks)
+  else:
+    finite = tf.math.is_finite(contexts)
+    tables = tf.where(finite, contexts, -tf.ones_like(contexts))
+    tables = tf.cast(tf.round(tf.clip_by_value(tables, -1.0, 2.0**24)),
+                     tf.int32)
+    outside = tf.logical_or(tables < 0, tables >= num_contexts)
+    overflow = tf.logical_or(overflow, tf.logical_and(valid, outside))
+  valid = tf.logical_and(valid, tf.logical_not(overflow))
+  index = tf.where(valid, tables * num_positions + ranks - 1, 0)
+  return Slots(index, valid, overflow, num_positions, num_contexts)

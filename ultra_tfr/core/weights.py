@@ -1,0 +1,96 @@
+"""Pair weights: IPW, Bayes-IPW and the closed form, as composed functions.
+
+All of them are written with the same bounded parts, see `examination` and
+`trust`. Where the two items both got feedback both were examined, and the
+weight is an inverse propensity; where the second got none, the weight also
+says how likely it was examined at all.
+"""
+
+import tensorflow as tf
+
+from ultra_tfr.core import examination
+from ultra_tfr.core import masking
+from ultra_tfr.core import trust
+
+
+def item_pair_weights(second_clicked, relevance_logits, click_relevant,
+                      click_irrelevant):
+  """The closed form: a product of one factor of a and one of b.
+
+      [beta_a / pi_a] * [(1 - beta_b) / (1 - pi_b)]    where c_b = 0
+      1 / (p1_i p1_j)                                  where c_b > 0
+
+  For binary feedback its expectation is P(r_a > r_b) exactly, trust bias
+  included. With p0 = 0 it is loss_IPW, equation (11), with the item's own
+  posterior for h.
+
+  Args:
+    second_clicked: `[B, L]` booleans, c_b > 0.
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+
+  Returns:
+    `[B, L, L]`, meaningful where c_a > c_b.
+
+  >>> item_pair_weights(tf.constant([[True, False]]), tf.zeros([1, 2]),
+  ...                   tf.constant([[0.5, 0.5]]),
+  ...                   tf.zeros([1, 2])).numpy()[0, 0, 1].round(4)
+  1.3333
+  """
+  first = examination.clicked_factor(
+      relevance_logits, click_relevant, click_irrelevant)
+  second = examination.unclicked_factor(
+      relevance_logits, click_relevant, click_irrelevant)
+  inverse = 1.0 / masking.floor_probability(click_relevant)
+  # Two outer products joined before the pairs are formed: b is either clicked
+  # or not, so one select on [B, L] factors would not do for a's factor.
+  both = inverse[:, :, tf.newaxis] * inverse[:, tf.newaxis, :]
+  one = first[:, :, tf.newaxis] * second[:, tf.newaxis, :]
+  return tf.where(second_clicked[:, tf.newaxis, :], both, one)
+
+
+def trust_pair_weights(second_clicked, model, examined_b, normalize_trust):
+  """Bayes-IPW, equation (16); plain IPW (11) at eps+ = 1, eps- = 0.
+
+  Args:
+    second_clicked: `[B, L]` booleans, c_b > 0.
+    model: `trust.PairModel`.
+    examined_b: h, `[B, L, L]`: P(e_b = 1 | c_a > c_b, c_b = 0).
+    normalize_trust: divide by eps+, which makes the expectation gamma
+      instead of eps+ gamma. With the `prior` form of h and binary feedback
+      the weight is then gamma / Q.
+
+  Returns:
+    `[B, L, L]`, meaningful where c_a > c_b.
+  """
+  second = tf.where(second_clicked[:, tf.newaxis, :], tf.ones_like(examined_b),
+                    examined_b)
+  inverse = 1.0 / masking.floor_probability(
+      model.examination_a) / masking.floor_probability(model.examination_b)
+  weights = trust.preference_given_examined(model) * second * inverse
+  if normalize_trust:
+    weights /= masking.floor_probability(model.trust_positive)
+  return weights
+
+
+def scale_and_clip(weights, scale, max_weight=None):
+  """Multiplies all weights by one constant, then caps them.
+
+  Args:
+    weights: `[B, L, L]`.
+    scale: a scalar, the same for all pairs, so that nothing becomes biased.
+    max_weight: the cap after scaling, or None.
+
+  Returns:
+    The weights, and the amount that the cap took away, of the same shape.
+
+  >>> kept, cut = scale_and_clip(tf.constant([[[1.0, 9.0]]]), 0.5, 2.0)
+  >>> kept.numpy(), cut.numpy()
+  (array([[[0.5, 2. ]]], dtype=float32), array([[[0. , 2.5]]], dtype=float32))
+  """
+  weights = weights * scale
+  if max_weight is None:
+    return weights, tf.zeros_like(weights)
+  kept = tf.minimum(weights, max_weight)
+  return kept, weights - kept

@@ -1,0 +1,1 @@
+"""Reading, generating and labelling ranking data."""

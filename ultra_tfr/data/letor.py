@@ -1,0 +1,298 @@
+"""Reader of LETOR files: svmlight lines with a qid, as MQ2008 and MSLR have.
+
+    2 qid:10 1:0.5 2:0 46:1.25 #docid = GX000-00-0000000 inc = 1 prob = 0.02
+
+scikit-learn parses the features. The code here streams the lines to it, finds
+the lists and document ids, and says where an error is. (scikit-learn's own
+`query_id=True` copies all qids for each line, which takes quadratic time.)
+"""
+
+import bz2
+import gzip
+import io
+import itertools
+import os
+import zlib
+from typing import Optional
+
+import numpy as np
+from absl import logging
+from sklearn import datasets
+
+from ultra_tfr.data import lists as lists_lib
+
+_EXPECTED = "expected `<label> qid:<integer> <index>:<value> ... # <comment>`"
+
+
+def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
+               non_finite: str = "error") -> lists_lib.RankingLists:
+  """Reads a LETOR file into flat lists, one list a qid.
+
+  Features that a line does not name are 0, and may come in any order. Blank
+  lines and comments are skipped, except that `#docid = XXX` is kept.
+
+  Args:
+    path: the file; `.gz` and `.bz2` are decompressed by their ending.
+    num_features: F, the number of features. None takes the largest index in
+      this file; give the training part's to the other parts.
+    index_base: the index of the first feature, 1 (LETOR) or 0. It is never
+      guessed: a file in which feature 0 happens to be absent would be shifted.
+    non_finite: what becomes of a value that is not finite or too large for
+      float32 (some data sets write the largest float64 for "missing"):
+      "error", or "zero" for 0 and a logged count.
+
+  Returns:
+    The lists, in file order: features `[D, F]`, labels `[D]`, integer query
+    ids, and document ids where the file has any (None for a line without).
+
+  Raises:
+    FileNotFoundError: if there is no such file.
+    ValueError: if the file is empty or malformed, a qid is missing or its
+      lines are not contiguous, a label is negative or not finite, an index is
+      below `index_base` or beyond `num_features`, or a value is not finite.
+
+  Source: Qin & Liu, "Introducing LETOR 4.0 Datasets" (2013).
+
+  Example:
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.txt")
+    >>> with open(path, "w") as f:
+    ...   _ = f.write("1 qid:7 3:3 1:1 #docid = A\\n0 qid:7 2:2 #docid = B\\n")
+    >>> lists = read_letor(path)
+    >>> lists.features.tolist(), lists.doc_ids.tolist()
+    ([[1.0, 0.0, 3.0], [0.0, 2.0, 0.0]], ['A', 'B'])
+  """
+  path = os.path.abspath(os.fspath(path))
+  if num_features is not None and (
+      num_features != int(num_features) or num_features < 1):
+    raise ValueError(
+        f"`num_features` must be an integer of at least 1, but is "
+        f"{num_features}; None takes it from the file.")
+  if index_base not in (0, 1):
+    raise ValueError(
+        f"`index_base` must be 0 or 1, but is {index_base!r}; LETOR has 1.")
+  if non_finite not in ("error", "zero"):
+    raise ValueError(
+        f'`non_finite` must be "error" or "zero", but is {non_finite!r}.')
+  if not os.path.isfile(path):
+    raise FileNotFoundError(
+        f"There is no file {path}; give the path of an existing LETOR file.")
+  lines = _Lines(path, index_base, sort=False)
+  try:
+    features, labels = lines.parse()
+  except _UnorderedError:
+    # Sorting the features of each line is slow, and rarely needed.
+    lines = _Lines(path, index_base, sort=True)
+    features, labels = lines.parse()
+  if not lines.numbers:
+    raise ValueError(
+        f"{path} holds no document: {_EXPECTED}; check the path.")
+  with np.errstate(over="ignore"):  # What becomes infinite is an error below.
+    labels = labels.astype(np.float32)
+  bad = np.flatnonzero(~(np.isfinite(labels) & (labels >= 0)))
+  if bad.size:
+    raise ValueError(
+        f"{path}, line {lines.numbers[bad[0]]}: expected a label that is a "
+        f"finite number of at least 0, but it is {labels[bad[0]]}; negative "
+        "labels mark padding, so map them to 0 or remove the line.")
+  _check_range(features, lines, num_features, index_base)
+  _check_finite(features, lines, non_finite, index_base)
+  if num_features is not None:
+    features.resize((features.shape[0], int(num_features)))
+  has_doc_ids = any(doc_id is not None for doc_id in lines.doc_ids)
+  return lists_lib.RankingLists(
+      features.toarray(), labels, lines.starts + [len(labels)],
+      np.array(list(lines.last_lines), dtype=np.int64),
+      lines.doc_ids if has_doc_ids else None)
+
+
+class _LineError(ValueError):
+  """An error whose message already names file and line."""
+
+
+class _UnorderedError(ValueError):
+  """The features of a line are valid but not in ascending order."""
+
+
+class _Lines:
+  """Streams the documents' lines, and notes qids, docids and line numbers."""
+
+  def __init__(self, path, index_base, sort):
+    self.path = path
+    self._index_base = index_base
+    self._sort = sort
+    self._content = b""
+    self._number = 0
+    self.numbers = []  # Line number of each document.
+    self.doc_ids = []  # Document id of each document, or None.
+    self.starts = []  # Index of the first document of each list.
+    self.last_lines = {}  # qid -> the last line of its list, in file order.
+
+  def parse(self):
+    """Returns sparse float32 features `[D, F]` and labels `[D]`."""
+    try:
+      # float32: what is too large for it becomes infinite, and is seen later.
+      return datasets.load_svmlight_file(
+          self, dtype=np.float32, zero_based=self._index_base == 0)
+    except _LineError:
+      raise
+    except (EOFError, OSError, zlib.error) as error:
+      raise ValueError(
+          f"{self.path}, after line {self._number}: cannot be read ({error}); "
+          "check that it is complete and its ending right.") from error
+    except (ValueError, OverflowError) as error:
+      raise self._explain(error) from error
+
+  def read(self, size=-1):
+    """Only marks this object as a file: scikit-learn iterates over it."""
+    raise io.UnsupportedOperation("read")
+
+  def __iter__(self):
+    qid = None
+    with _open(self.path) as f:
+      for self._number, line in enumerate(f, 1):
+        content, _, comment = line.partition(b"#")
+        head = content.split(None, 2)
+        if not head:
+          continue
+        self._content = content
+        if len(head) < 2 or head[1][:4] != b"qid:":
+          float(head[0])  # A line without a label is not svmlight at all.
+          found = _shown(head[1]) if len(head) > 1 else "the end of the line"
+          raise self._error(
+              f"expected `qid:<integer>` after the label, but found {found}",
+              "add the query's id to each line")
+        if head[1] != qid:
+          self._start_list(head[1])
+          qid = head[1]
+        self.numbers.append(self._number)
+        self.doc_ids.append(_doc_id(comment) if b"docid" in comment else None)
+        yield self._sorted(head) if self._sort else content
+      self._end_list()
+
+  def _start_list(self, token):
+    """Notes that a list starts with the current line."""
+    try:
+      qid = int(np.int64(int(token[4:])))
+    except (ValueError, OverflowError):
+      raise self._error(
+          f"expected `qid:<integer>` of 64 bits, but found {_shown(token)}",
+          "number the queries") from None
+    self._end_list()
+    if qid in self.last_lines:
+      if qid == next(reversed(self.last_lines)):
+        return  # The same number in another spelling, such as 07 after 7.
+      raise self._error(
+          f"expected the documents of qid {qid} in one block, but they stop at "
+          f"line {self.last_lines[qid]} and go on here", "sort the file by qid")
+    self.last_lines[qid] = self._number
+    self.starts.append(len(self.numbers))
+
+  def _end_list(self):
+    if self.last_lines:
+      self.last_lines[next(reversed(self.last_lines))] = self.numbers[-1]
+
+  def _sorted(self, head):
+    features = head[2].split() if len(head) > 2 else []
+    features.sort(key=lambda token: int(token.split(b":", 1)[0]))
+    return b" ".join(head[:2] + features)
+
+  def _error(self, problem, remedy):
+    return _LineError(f"{self.path}, line {self._number}: {problem}; {remedy}.")
+
+  def _explain(self, error):
+    """Finds what is wrong in the line where the parser stopped."""
+    label, *features = self._content.split()
+    remedy = f"{_EXPECTED}; repair the line"
+    seen = set()
+    if not _is(float, label):
+      return self._error(f"the label {_shown(label)} is not a number", remedy)
+    for token in features[1:]:
+      index, colon, value = token.partition(b":")
+      if not colon or not _is(int, index) or not _is(float, value):
+        return self._error(f"{_shown(token)} is not a feature", remedy)
+      if int(index) < self._index_base:
+        return self._error(
+            f"expected feature indexes from {self._index_base}, but there is "
+            f"{_shown(token)}",
+            "use index_base=0 for all parts of data that count from 0"
+            if self._index_base else "repair the line")
+      if int(index) in seen:
+        return self._error(
+            f"expected each feature once, but index {int(index)} comes twice",
+            "remove one of the two")
+      seen.add(int(index))
+    if not self._sort and "sorted" in str(error):
+      return _UnorderedError()
+    return self._error(f"not readable ({error})", remedy)
+
+
+def _check_range(features, lines, num_features, index_base):
+  if num_features is None or features.shape[1] <= num_features:
+    return
+  first = int(np.flatnonzero(features.indices >= num_features)[0])
+  number = _line_of(features, first, lines)
+  raise ValueError(
+      f"{lines.path}, line {number}: expected indexes from {index_base} to "
+      f"{num_features - 1 + index_base}, since `num_features` is "
+      f"{num_features}, but there is index "
+      f"{features.indices[first] + index_base}; give a larger `num_features` "
+      "for all parts of the data, or check `index_base`.")
+
+
+def _check_finite(features, lines, non_finite, index_base):
+  """Raises for values that are not finite in float32, or makes them 0."""
+  bad = np.flatnonzero(~np.isfinite(features.data))
+  if not bad.size:
+    return
+  number = _line_of(features, bad[0], lines)
+  index = int(features.indices[bad[0]]) + index_base
+  if non_finite == "zero":
+    features.data[bad] = 0.
+    logging.warning(
+        "%s: %d feature values were not finite in float32 and became 0; the "
+        "first is feature %d in line %d.", lines.path, bad.size, index, number)
+    return
+  with _open(lines.path) as f:
+    line = next(itertools.islice(f, number - 1, None))
+  value = next(
+      token.partition(b":")[2]
+      for token in line.partition(b"#")[0].split()[2:]
+      if int(token.partition(b":")[0]) == index)
+  raise ValueError(
+      f"{lines.path}, line {number}: expected values that are finite in "
+      f"float32, but feature {index} is {_shown(value)}; repair the file, or "
+      'read it with non_finite="zero", which makes such values 0 '
+      f"({bad.size} in this file).")
+
+
+def _line_of(features, entry, lines) -> int:
+  """The number of the line that an entry of sparse features comes from."""
+  row = np.searchsorted(features.indptr, entry, side="right") - 1
+  return lines.numbers[row]
+
+
+def _open(path):
+  openers = {".gz": gzip.open, ".bz2": bz2.open}
+  return openers.get(os.path.splitext(path)[1], open)(path, "rb")
+
+
+def _doc_id(comment) -> Optional[str]:
+  """`XXX` of the comment `docid = XXX ...` or `docid=XXX ...`, or None."""
+  words = comment.replace(b"=", b" = ", 1).split(None, 3)
+  if len(words) > 2 and words[:2] == [b"docid", b"="]:
+    return words[2].decode("utf-8", "replace")
+  return None
+
+
+def _is(kind, token) -> bool:
+  try:
+    kind(token)
+  except ValueError:
+    return False
+  return True
+
+
+def _shown(token) -> str:
+  """A token of the file for a message, cut to 40 characters."""
+  return repr(token.decode("utf-8", "replace")[:40])

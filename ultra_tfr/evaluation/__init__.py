@@ -1,0 +1,1 @@
+"""Judging rankers and bias estimates."""

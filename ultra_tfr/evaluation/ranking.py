@@ -1,0 +1,83 @@
+"""Ranking quality on true labels, over all documents of each list."""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from ultra_tfr.heads import ranking_head
+from ultra_tfr.metrics import on_ranking
+
+TOPN = (3, 5, 10)
+
+
+def score_lists(model, lists, batch_documents=8192):
+  """Ranking scores of all documents.
+
+  Args:
+    model: a Keras model from `[B, L, F]` to scores or heads that looks at one
+      item at a time.
+    lists: `data.lists.RankingLists`.
+    batch_documents: documents in one call.
+
+  Returns:
+    `[D]` float32, in the order of `lists`.
+  """
+  scores = []
+  for start in range(0, len(lists.labels), batch_documents):
+    # One item at a time, so the lists need not be kept apart or padded.
+    rows = lists.features[np.newaxis, start:start + batch_documents]
+    scores.append(np.asarray(ranking_head(model(rows, training=False)))[0])
+  return np.concatenate(scores)
+
+
+def ndcg(lists, scores, topn=TOPN, batch_lists=256):
+  """NDCG of scores on the labels of the lists.
+
+  TF-Ranking's metric (gain 2^y - 1), with the rules of
+  `ultra_tfr.metrics.OnRanking`: ties rank the least relevant first, and lists
+  without a relevant document do not count.
+
+  Args:
+    lists: `data.lists.RankingLists` with true labels.
+    scores: `[D]`.
+    topn: the cutoffs.
+    batch_lists: lists in one call.
+
+  Returns:
+    A dict such as `{"ndcg@10": 0.5}`.
+
+  >>> from ultra_tfr.data.lists import RankingLists
+  >>> lists = RankingLists(np.zeros([3, 1]), [0, 1, 2], [0, 3], [7])
+  >>> ndcg(lists, np.array([1.0, 2.0, 3.0]), topn=(3,))
+  {'ndcg@3': 1.0}
+  """
+  metrics = {f"ndcg@{n}": on_ranking(tfr.keras.metrics.NDCGMetric(topn=n))
+             for n in topn}
+  padded = _pad(scores, lists)
+  _, labels = lists.pad()
+  for start in range(0, len(lists), batch_lists):
+    rows = slice(start, start + batch_lists)
+    for metric in metrics.values():
+      metric.update_state(labels[rows], tf.constant(padded[rows]))
+  return {name: float(metric.result()) for name, metric in metrics.items()}
+
+
+def evaluate(model, lists, topn=TOPN):
+  """NDCG of a model, see `ndcg`.
+
+  Args:
+    model: as in `score_lists`.
+    lists: `data.lists.RankingLists` with true labels.
+    topn: the cutoffs.
+
+  Returns:
+    A dict such as `{"ndcg@10": 0.5}`.
+  """
+  return ndcg(lists, score_lists(model, lists), topn)
+
+
+def _pad(values, lists):
+  padded = np.zeros([len(lists), int(lists.list_sizes.max())], np.float32)
+  filled = np.arange(padded.shape[1]) < lists.list_sizes[:, np.newaxis]
+  padded[filled] = values
+  return padded

@@ -1,0 +1,139 @@
+"""Feedback, display positions and contexts in one `y_true` tensor.
+
+Keras hands a loss one tensor. Positions belong to what was logged, so they
+travel with the feedback and not with the features: the model never sees them,
+and serving never needs them.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+
+def pack_feedback(feedback, positions=None, contexts=None):
+  """Builds `y_true` from feedback, and the positions it was observed at.
+
+  Args:
+    feedback: `[B, L]`; clicks (0/1) or graded feedback. Negative or NaN marks
+      padding or missing feedback.
+    positions: `[B, L]`, 1-based display positions, 0 for unknown; None if item
+      l of each list was shown at position l + 1.
+    contexts: `[B, L]`, `[B, 1]` or `[B]`, context ids from 0 (a device, a page
+      type), or None.
+
+  Returns:
+    A float32 tensor: `[B, L]` if neither positions nor contexts are given,
+    `[B, L, 2]` with positions, `[B, L, 3]` with contexts.
+
+  Raises:
+    ValueError: if a shape does not fit, a value is infinite, a position is
+      negative or no whole number, or a context is. Values are checked when
+      they are known, that is outside of a `tf.function`.
+
+  >>> pack_feedback([[1, 0]], positions=[[2, 5]]).numpy()
+  array([[[1., 2.],
+          [0., 5.]]], dtype=float32)
+  """
+  feedback = _as_float("feedback", feedback)
+  if feedback.shape.rank != 2:
+    raise ValueError(
+        "`feedback` must have the shape [lists, items], but has the shape "
+        f"{feedback.shape}; pad the lists to one length with -1.")
+  _check_values(
+      "feedback", feedback, lambda x: ~np.isinf(x),
+      "finite; NaN or a negative value marks missing feedback")
+  if positions is None and contexts is None:
+    return feedback
+  if positions is None:
+    size = tf.range(1, tf.shape(feedback)[1] + 1)
+    positions = tf.broadcast_to(
+        tf.cast(size, tf.float32), tf.shape(feedback))
+    positions.set_shape(feedback.shape)
+  positions = _as_float("positions", positions)
+  if not positions.shape.is_compatible_with(feedback.shape):
+    raise ValueError(
+        "`positions` must have the shape of `feedback`, "
+        f"{feedback.shape}, but has the shape {positions.shape}; give one "
+        "display position an item, 0 for padding.")
+  _check_values(
+      "positions", positions, lambda x: (x >= 0) & (x == np.floor(x)),
+      "whole numbers, 1 for the first position and 0 for unknown")
+  parts = [feedback, positions]
+  if contexts is not None:
+    contexts = _as_float("contexts", contexts)
+    if contexts.shape.rank == 1:
+      contexts = contexts[:, tf.newaxis]
+    if contexts.shape.rank != 2 or contexts.shape[1] not in (
+        1, None, feedback.shape[1]):
+      raise ValueError(
+          "`contexts` must have the shape [lists], [lists, 1] or that of "
+          f"`feedback`, {feedback.shape}, but has the shape {contexts.shape}; "
+          "give one context id a list.")
+    _check_values("contexts", contexts, lambda x: (x >= 0) & (
+        x == np.floor(x)), "whole numbers from 0")
+    parts.append(tf.broadcast_to(contexts, tf.shape(feedback)))
+  return tf.stack(parts, axis=-1)
+
+
+def unpack_feedback(y_true):
+  """Takes `y_true` apart again.
+
+  Args:
+    y_true: `[B, L]` feedback, `[B, L, 2]` with positions, or `[B, L, 3]` with
+      contexts too; see `pack_feedback`.
+
+  Returns:
+    A tuple `(feedback, positions, contexts)` of float32 `[B, L]` tensors,
+    contexts None where there are none. Without positions item l is at l + 1.
+
+  Raises:
+    ValueError: if the shape is none of these, or if packed feedback comes in
+      half precision.
+
+  >>> feedback, positions, contexts = unpack_feedback([[1, 0, 0]])
+  >>> positions.numpy(), contexts
+  (array([[1., 2., 3.]], dtype=float32), None)
+  """
+  y_true = tf.convert_to_tensor(y_true)
+  rank = y_true.shape.rank
+  if rank not in (2, 3) or (rank == 3 and y_true.shape[2] not in (2, 3)):
+    raise ValueError(
+        "`y_true` must have the shape [lists, items], or [lists, items, 2] "
+        "with positions or [lists, items, 3] with contexts, but has the shape "
+        f"{y_true.shape}; build it with `ultra_tfr.pack_feedback`.")
+  if rank == 3 and y_true.dtype in (tf.float16, tf.bfloat16):
+    raise ValueError(
+        f"Packed feedback came as {y_true.dtype.name}, in which positions and "
+        "large feedback are rounded; Keras casts `y_true` to the dtype of the "
+        "model's output, so make the last layer float32 "
+        "(`tf.keras.layers.Activation('linear', dtype='float32')`).")
+  y_true = tf.cast(y_true, tf.float32)
+  if rank == 3:
+    contexts = y_true[..., 2] if y_true.shape[2] == 3 else None
+    return y_true[..., 0], y_true[..., 1], contexts
+  positions = tf.range(1, tf.shape(y_true)[1] + 1)
+  positions = tf.broadcast_to(tf.cast(positions, tf.float32), tf.shape(y_true))
+  return y_true, positions, None
+
+
+def _as_float(name, values):
+  try:
+    return tf.cast(tf.convert_to_tensor(values), tf.float32)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+        f"`{name}` must be a rectangular array of numbers, but it cannot be "
+        f"converted ({error}); pad the lists to one length.") from error
+
+
+def _check_values(name, tensor, is_right, expected):
+  """Checks values that are known; inside a graph there is nothing to see."""
+  if not tf.executing_eagerly():
+    return
+  values = tensor.numpy()
+  wrong = ~is_right(values)
+  if name == "positions" or name == "contexts":
+    wrong |= np.isnan(values)
+  if wrong.any():
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    raise ValueError(
+        f"`{name}` must be {expected}, but {name}{list(index)} is "
+        f"{values[index]}; correct it before packing.")

@@ -1,0 +1,268 @@
+"""The bias layer: what is known or learned about display positions."""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import arguments
+from ultra_tfr import em_layer
+from ultra_tfr.core import calibration
+from ultra_tfr.core import examination as examination_lib
+from ultra_tfr.core import m_step
+from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.core import trust as trust_lib
+
+_TRUST_BIAS = (None, "position", "pairwise")
+_OVERFLOW = ("mask", "pool", "error")
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class PositionBias(em_layer.EMLayer):
+  """Propensities by display position, learned by EM or given.
+
+  The layer holds the variables; the loss reads them and adds the sums of its E
+  step to accumulators; `ultra_tfr.callbacks.PropensityEM` turns those into new
+  values after each batch. No gradient ever reaches them.
+
+  Three models of feedback (`trust_bias`):
+
+  *   None: the position-based model. A relevant item gets feedback with the
+      probability theta_k that position k is examined.
+  *   `"position"`: relevant and irrelevant items get feedback with the
+      probabilities p1_k and p0_k (Agarwal et al., 2019). Only these two
+      products are identified, not theta.
+  *   `"pairwise"`: eps+_ij and eps-_ij of Ren et al. (AAAI 2022): the chances
+      that a pair of examined items at i, j shows its true order.
+
+  Args:
+    num_positions: K, the positions of the table.
+    num_contexts: C, one table for each context id of the packed feedback.
+    trust_bias: see above.
+    examination: known propensities, `[K]` or `[C, K]` in [0, 1]; then theta is
+      not estimated.
+    trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
+      `trust_bias="position"`) or eps+_ij (a number or `[K, K]`, with
+      `"pairwise"`).
+    trust_negative: e-_k or eps-_ij likewise; given together with
+      `trust_positive`, and with `"position"` also with `examination`.
+    initial_examination: where EM starts: `"click_rate"` for the smoothed rate
+      of feedback by position in the first batches, a number for a constant, or
+      `[K]` or `[C, K]` values.
+    initial_scale: theta of the most clicked position at a click-rate start.
+      Clicks fix theta times relevance only, so this fixes the scale.
+    initial_click_irrelevant: p0 at the start, as a share of p1.
+    smoothing: observations that the mean click rate counts for at the start.
+    min_examination: a floor for learned theta, and so a cap for weights.
+    overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
+      them share the last position, `"error"` makes the callback raise.
+    name: the layer's name.
+
+  Raises:
+    ValueError: if an argument is out of range or arguments do not fit.
+
+  >>> bias = PositionBias(3, examination=[0.8, 0.4, 0.2])
+  >>> bias.propensities()["examination"]
+  array([1.  , 0.5 , 0.25], dtype=float32)
+  """
+
+  def __init__(self, num_positions, *, num_contexts=1, trust_bias=None,
+               examination=None, trust_positive=None, trust_negative=None,
+               initial_examination="click_rate", initial_scale=0.9,
+               initial_click_irrelevant=0.02, smoothing=20.0,
+               min_examination=1e-3, overflow="mask", name="position_bias"):
+    super().__init__(name)
+    self._config = {
+        "num_positions": num_positions, "num_contexts": num_contexts,
+        "trust_bias": trust_bias, "examination": arguments.listed(examination),
+        "trust_positive": arguments.listed(trust_positive),
+        "trust_negative": arguments.listed(trust_negative),
+        "initial_examination": arguments.listed(initial_examination),
+        "initial_scale": initial_scale,
+        "initial_click_irrelevant": initial_click_irrelevant,
+        "smoothing": smoothing, "min_examination": min_examination,
+        "overflow": overflow,
+    }
+    arguments.check_count("num_positions", num_positions)
+    arguments.check_count("num_contexts", num_contexts)
+    arguments.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
+    arguments.check_choice("overflow", overflow, _OVERFLOW)
+    for argument, value in (("initial_scale", initial_scale),
+                            ("min_examination", min_examination)):
+      if not 0 < value <= 1:
+        raise ValueError(f"`{argument}` must be in (0, 1], but is {value}.")
+    if not 0 <= initial_click_irrelevant < 1:
+      raise ValueError("`initial_click_irrelevant` must be in [0, 1), but is "
+                       f"{initial_click_irrelevant}.")
+    if smoothing < 0:
+      raise ValueError(f"`smoothing` must be >= 0, but is {smoothing}.")
+    self.num_positions, self.num_contexts = num_positions, num_contexts
+    self.trust_bias, self.overflow = trust_bias, overflow
+    self.examination_is_fixed = examination is not None
+    self.trust_is_fixed = trust_positive is not None
+    self._check_trust(trust_positive, trust_negative)
+    self.starts_from_clicks = (
+        not self.examination_is_fixed and
+        isinstance(initial_examination, str))
+    if self.starts_from_clicks and initial_examination != "click_rate":
+      raise ValueError(
+          "`initial_examination` must be 'click_rate', a number or values by "
+          f"position, but is {initial_examination!r}.")
+    self._create_parameters(
+        examination if self.examination_is_fixed else initial_examination,
+        trust_positive, trust_negative, initial_click_irrelevant)
+    size = num_contexts * num_positions
+    shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
+              "calibration": (calibration.NUM_SUMS,),
+              "counters": (em_layer.NUM_COUNTERS,)}
+    if self.learns_pairwise_trust:
+      shapes["trust"] = (size, num_positions, trust_lib.NUM_STATISTICS)
+    self._create_sums(shapes, {"pointwise", "trust"} & set(shapes))
+
+  def _check_trust(self, trust_positive, trust_negative):
+    if (trust_positive is None) != (trust_negative is None):
+      raise ValueError(
+          "`trust_positive` and `trust_negative` must be given together, but "
+          "only one of them is.")
+    if not self.trust_is_fixed:
+      return
+    if self.trust_bias is None:
+      raise ValueError(
+          "`trust_positive` is given, but `trust_bias` is None; set it to "
+          "'position' or 'pairwise'.")
+    if self.trust_bias == "position" and not self.examination_is_fixed:
+      raise ValueError(
+          "`trust_positive` with `trust_bias='position'` needs `examination` "
+          "too, since only their product is identified.")
+
+  def _create_parameters(self, examination, trust_positive, trust_negative,
+                         initial_click_irrelevant):
+    tables = (self.num_contexts, self.num_positions)
+    if self.starts_from_clicks:
+      theta = np.full(tables, self._config["initial_scale"], np.float32)
+    else:
+      argument = ("examination" if self.examination_is_fixed else
+                  "initial_examination")
+      theta = arguments.table(argument, examination, tables)
+    irrelevant = initial_click_irrelevant * theta
+    if self.trust_bias == "position" and self.trust_is_fixed:
+      irrelevant = theta * arguments.table("trust_negative", trust_negative, tables)
+      theta = theta * arguments.table("trust_positive", trust_positive, tables)
+    elif self.trust_bias == "position" and self.examination_is_fixed:
+      raise ValueError(
+          "`examination` with `trust_bias='position'` needs `trust_positive` "
+          "and `trust_negative` too, since only their products are identified.")
+    self.examination = self._parameter("examination", theta)
+    self.examination_unclicked = self._parameter(
+        "examination_unclicked", theta)
+    if self.trust_bias == "position":
+      self.click_irrelevant = self._parameter("click_irrelevant", irrelevant)
+    if self.trust_bias == "pairwise":
+      pair_tables = (self.num_contexts, self.num_positions, self.num_positions)
+      positive = 0.9 if trust_positive is None else trust_positive
+      negative = 0.05 if trust_negative is None else trust_negative
+      self.trust_positive = self._parameter(
+          "trust_positive", arguments.table("trust_positive", positive, pair_tables))
+      self.trust_negative = self._parameter(
+          "trust_negative", arguments.table("trust_negative", negative, pair_tables))
+    # Where one score serves as ranking score and as relevance logit.
+    self.relevance_scale = self._parameter("relevance_scale", 1.0)
+    self.relevance_shift = self._parameter("relevance_shift", 0.0)
+
+  @property
+  def learns_pairwise_trust(self):
+    """Whether eps+ and eps- are estimated."""
+    return self.trust_bias == "pairwise" and not self.trust_is_fixed
+
+  @property
+  def is_fixed(self):
+    """Whether every propensity is given, so that EM has nothing to do."""
+    return self.examination_is_fixed and not self.learns_pairwise_trust
+
+  def call(self, positions, contexts=None):
+    """Examination probabilities at display positions.
+
+    Args:
+      positions: `[B, L]`, 1-based.
+      contexts: `[B, L]` ids, or None.
+
+    Returns:
+      `[B, L]` theta, 0 where the position is outside the table.
+    """
+    slots = self.find_slots(
+        tf.cast(positions, tf.float32),
+        None if contexts is None else tf.cast(contexts, tf.float32))
+    theta = slots.lookup(self.examination)
+    return tf.where(slots.valid, theta, tf.zeros_like(theta))
+
+  def find_slots(self, positions, contexts):
+    """`core.positions.Slots` of the items, by this layer's overflow rule."""
+    return positions_lib.find_slots(
+        positions, contexts, self.num_positions, self.num_contexts,
+        pool=self.overflow == "pool")
+
+  def scale(self):
+    """theta_1 squared, the one constant by which all pair weights are scaled.
+
+    With several contexts theta_1 is their mean: one constant for all pairs.
+    """
+    return tf.square(tf.reduce_mean(self.examination[:, 0]))
+
+  def _updated_parameters(self):
+    names = ["relevance_scale", "relevance_shift", "examination",
+             "examination_unclicked"]
+    if self.trust_bias == "position":
+      names.append("click_irrelevant")
+    if self.trust_bias == "pairwise":
+      names += ["trust_positive", "trust_negative"]
+    return names
+
+  def _update_rule(self, averaging):
+    own = {name: self._config[name] for name in (
+        "trust_bias", "min_examination", "initial_scale",
+        "initial_click_irrelevant", "smoothing")}
+    return m_step.UpdateRule(
+        averaging=averaging, examination_is_fixed=self.examination_is_fixed,
+        trust_is_fixed=self.trust_is_fixed,
+        starts_from_clicks=self.starts_from_clicks, **own)
+
+  def propensities(self):
+    """The propensities as numpy arrays.
+
+    Returns:
+      A dict. "examination": relative to position 1, `[K]`, or `[C, K]` with
+      several contexts; theta/theta_1, with `trust_bias="position"` p1/p1_1.
+      "examination_unclicked": theta-/theta_1. With `trust_bias="position"`
+      also "click_relevant" p1 and "click_irrelevant" p0; with `"pairwise"`
+      "trust_positive" and "trust_negative", `[K, K]` or `[C, K, K]`.
+    """
+    if not self.is_fixed and float(self.num_updates) == 0:
+      warnings.warn(
+          "These propensities are the starting values: no EM step has run. "
+          "Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`.", stacklevel=2)
+
+    def squeeze(tables):
+      return tables[0] if self.num_contexts == 1 else tables
+
+    theta = self.examination.numpy()
+    first = np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
+    result = {"examination": squeeze(theta / first)}
+    if self.trust_bias == "position":
+      result["click_relevant"] = squeeze(theta)
+      result["click_irrelevant"] = squeeze(self.click_irrelevant.numpy())
+    else:
+      unclicked = self.examination_unclicked.numpy()
+      result["examination_unclicked"] = squeeze(unclicked / first)
+    if self.trust_bias == "pairwise":
+      result["trust_positive"] = squeeze(self.trust_positive.numpy())
+      result["trust_negative"] = squeeze(self.trust_negative.numpy())
+    return result
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {"name": self.name, **self._config}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds a layer with the same arguments; learned values are not in it."""
+    return cls(**config)

@@ -1,0 +1,285 @@
+"""Keras losses: thin over `core`."""
+
+import tensorflow as tf
+
+from ultra_tfr import e_step
+from ultra_tfr import lambda_weights
+from ultra_tfr import reduction as reduction_lib
+from ultra_tfr import training_watch
+from ultra_tfr.core import masking
+from ultra_tfr.core import pairs
+from ultra_tfr.core import weights as weights_lib
+from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.heads import split_heads
+from ultra_tfr.layers import PositionBias
+
+_CHOICES = {
+    "feedback": ("binary", "graded"),
+    "preference": ("relevance", "tower"),
+    "targets": ("expected", "sample"),
+    "examination_posterior": ("item", "prior", "position"),
+    "pair_loss": ("logistic", "hinge"),
+}
+_PAIR_LOSSES = {"logistic": pairs.logistic_loss, "hinge": pairs.hinge_loss}
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
+  r"""Debiased pairwise loss on feedback, with the E step of its propensities.
+
+  For each list with scores s and feedback c:
+
+      loss = sum_{a, b: c_a > c_b} w_ab log(1 + exp(-(s_a - s_b)))
+
+  The weight w_ab undoes that items were examined and trusted by their display
+  position (Ren et al., AAAI 2022, equations 11, 16 and 18). Which one depends
+  on the bias layer: without trust bias it is loss_IPW; with `"pairwise"` trust
+  bias Bayes-IPW; with `"position"` trust bias the closed form of
+  `core.weights.item_pair_weights`. `lambda_weight` makes it loss_opt. Weights
+  carry no gradient and are scaled by one constant, theta_1 squared. The weight
+  uses P(c > 0), so any feedback >= 0 will do, clicks as well as dwell times.
+
+  `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
+  by `ultra_tfr.pack_feedback`. `y_pred` is one of
+
+  *   `[B, L]`: scores of any TF-Ranking model. The score doubles as relevance
+      logit, after a scale and a shift that EM fits.
+  *   `[B, L, 2]`: ranking score and relevance logit. The relevance head learns
+      from the E step, its cross-entropy is part of the loss; no gradient of it
+      reaches the ranking head.
+  *   `[B, L, 3]`: also a head for the preference, see `preference`.
+
+  Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`: without it the
+  propensities stay where they start. While they move, the loss moves with
+  them, so `val_loss` of two epochs cannot be compared: monitor a ranking metric
+  (`ultra_tfr.metrics.on_ranking`).
+
+  Memory: at most ten float tensors `[B, L, L]` are alive at once (five without
+  pairwise trust bias).
+
+  Args:
+    position_bias: a `PositionBias`.
+    lambda_weight: a TF-Ranking lambda weight, such as
+      `tfr.keras.losses.NDCGLambdaWeight()`, computed from the feedback.
+    feedback: what values of the feedback mean, where more than their order
+      counts. `"binary"`: clicks or grades; `"graded"`: continuous values. With
+      the latter the gain of a lambda weight is linear even where it is
+      exponential in the label, and pairwise trust bias reckons with preferences
+      among items that both got feedback.
+    preference: the model of gamma, P(r_a > r_b), for pairwise trust bias:
+      `"relevance"` takes beta_a (1 - beta_b), and for graded feedback the third
+      head, where there is one, for the order of two relevant items; `"tower"`
+      takes sigmoid(g_a - g_b - tie_threshold) of the third head.
+    targets: what the heads regress against: the posterior itself
+      (`"expected"`), or 0/1 labels drawn from it (`"sample"`, the paper).
+    examination_posterior: the form of P(e_b = 1 | c_a > c_b, c_b = 0):
+      `"item"`, `"prior"` (exact for binary feedback) or `"position"` (the
+      paper's equation 17).
+    max_weight: cap of pair weights after scaling.
+    temperature: scores are divided by it.
+    normalize_trust: divide Bayes-IPW weights by eps+, which makes their
+      expectation gamma rather than eps+ gamma.
+    tie_threshold: tau >= 0 of the preference (Rao and Kupper, 1967).
+    min_gap: differences of feedback up to this are ties.
+    pair_loss: `"logistic"` or `"hinge"`.
+    head_weight: weight of the cross-entropy of the relevance and preference
+      heads.
+    normalize_weights: divide by the sum of sample weights over valid items
+      instead of their number, so that a list with weight 0 does not count in
+      the mean.
+    seed: of the draws of `targets="sample"`.
+    reduction: as in Keras. The mean is over valid items (on lists without
+      padding TF-Ranking's value), over all replicas; SUM is TF-Ranking's SUM;
+      NONE gives `[B, L]`.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if an argument is out of range, arguments do not fit, or a
+      tensor has the wrong shape.
+
+  >>> bias = PositionBias(2, examination=[1.0, 0.5])
+  >>> loss = UnbiasedPairwiseLoss(bias)
+  >>> round(float(loss([[0.0, 1.0]], [[1.0, 0.0]])), 4)  # mean of 2 items
+  1.3133
+  """
+
+  def __init__(self, position_bias, *, lambda_weight=None, feedback="binary",
+               preference="relevance", targets="expected",
+               examination_posterior="item", max_weight=None, temperature=1.0,
+               normalize_trust=True, tie_threshold=0.0, min_gap=0.0,
+               pair_loss="logistic", head_weight=1.0, normalize_weights=False,
+               seed=None, reduction=tf.keras.losses.Reduction.AUTO,
+               name="unbiased_pairwise_loss"):
+    super().__init__(reduction=reduction, name=name)
+    if not isinstance(position_bias, PositionBias):
+      raise ValueError(
+          "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
+          f"{position_bias!r}; create one and pass it to the loss.")
+    self.position_bias = position_bias
+    self.lambda_weight = lambda_weight
+    self._options = {
+        "feedback": feedback, "preference": preference, "targets": targets,
+        "examination_posterior": examination_posterior,
+        "max_weight": max_weight, "temperature": temperature,
+        "normalize_trust": normalize_trust, "tie_threshold": tie_threshold,
+        "min_gap": min_gap, "pair_loss": pair_loss, "head_weight": head_weight,
+        "normalize_weights": normalize_weights, "seed": seed,
+    }
+    for argument, choices in _CHOICES.items():
+      if self._options[argument] not in choices:
+        raise ValueError(f"`{argument}` must be one of {choices}, but is "
+                         f"{self._options[argument]!r}.")
+    for argument, minimum in (("temperature", 0.0), ("max_weight", 0.0)):
+      value = self._options[argument]
+      if value is not None and not value > minimum:
+        raise ValueError(
+            f"`{argument}` must be greater than {minimum}, but is {value}.")
+    for argument in ("tie_threshold", "min_gap", "head_weight"):
+      if self._options[argument] < 0:
+        raise ValueError(f"`{argument}` must be at least 0, but is "
+                         f"{self._options[argument]}.")
+    if (position_bias.trust_bias == "position" and
+        examination_posterior != "item"):
+      raise ValueError(
+          "`examination_posterior` must be 'item' with `trust_bias='position'`,"
+          f" whose weight is a closed form, but is {examination_posterior!r}.")
+
+  @classmethod
+  def paper(cls, position_bias, *, lambda_weight=None, max_weight=None,
+            seed=None, reduction=tf.keras.losses.Reduction.AUTO,
+            name="paper_pairwise_loss"):
+    """The setting of Ren et al. (AAAI 2022), for three heads.
+
+    A preference tower, sampled labels, the position's average posterior for h
+    (equation 17) and weights as printed (equation 16). The bias layer of the
+    paper has `trust_bias="pairwise"` and `initial_examination=0.9`, its
+    callback `averaging="parameters"`.
+
+    Args:
+      position_bias: a `PositionBias`.
+      lambda_weight: as in the constructor; with it the loss is loss_opt.
+      max_weight: as in the constructor.
+      seed: as in the constructor.
+      reduction: as in the constructor.
+      name: the loss's name.
+
+    Returns:
+      An `UnbiasedPairwiseLoss`.
+    """
+    return cls(position_bias, lambda_weight=lambda_weight, preference="tower",
+               targets="sample", examination_posterior="position",
+               normalize_trust=False, max_weight=max_weight, seed=seed,
+               reduction=reduction, name=name)
+
+  def __call__(self, y_true, y_pred, sample_weight=None):
+    """The reduced loss; see the class for the shapes."""
+    with tf.name_scope(self.name or "unbiased_pairwise_loss"):
+      losses, mask, weights = self._item_losses(y_true, y_pred, sample_weight)
+      loss = reduction_lib.reduce(losses, mask, weights, self.reduction,
+                                  self._options["normalize_weights"])
+      return training_watch.watch(loss, self.position_bias)
+
+  def call(self, y_true, y_pred):
+    """Losses per item, `[B, L]`: the sum over the pairs that it wins."""
+    return self._item_losses(y_true, y_pred, None)[0]
+
+  def _item_losses(self, y_true, y_pred, sample_weight):
+    """E step, pair weights and losses of one batch."""
+    options, bias = self._options, self.position_bias
+    step = e_step.EStep(y_true, y_pred, sample_weight, bias, options)
+    pair_weights, cut = self._pair_weights(step)
+    pair_losses = _PAIR_LOSSES[options["pair_loss"]](
+        pairs.differences(step.scores / options["temperature"]))
+    losses = tf.reduce_sum(pair_weights * pair_losses, axis=2)
+    if options["head_weight"]:
+      losses += options["head_weight"] * step.head_losses()
+    bias.collect(step.sums(pair_weights, cut))
+    return losses, step.mask, step.item_weights
+
+  def _pair_weights(self, step):
+    """Debiasing weights times metric weights, and what clipping took away."""
+    weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
+    weights, cut = weights_lib.scale_and_clip(
+        weights, self.position_bias.scale(), self._options["max_weight"])
+    if self.lambda_weight is not None:
+      weights *= lambda_weights.pair_weights(
+          self.lambda_weight, step.feedback, step.scores, step.positions,
+          step.mask, linear_gain=self._options["feedback"] == "graded")
+    return tf.stop_gradient(weights), cut
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {
+        "name": self.name, "reduction": self.reduction,
+        "position_bias": tf.keras.layers.serialize(self.position_bias),
+        "lambda_weight": lambda_weights.serialize(self.lambda_weight),
+        **self._options,
+    }
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the loss again, with a bias layer of the same arguments."""
+    config = dict(config)
+    config["position_bias"] = tf.keras.layers.deserialize(
+        config["position_bias"])
+    config["lambda_weight"] = lambda_weights.deserialize(
+        config["lambda_weight"])
+    return cls(config.pop("position_bias"), **config)
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class InversePropensityLoss(tf.keras.losses.Loss):
+  """Any TF-Ranking loss with items weighted by 1 / theta of their position.
+
+  For known propensities: Joachims et al. (2017), Wang et al. (2016).
+
+  Args:
+    position_bias: a `PositionBias` with `examination` given.
+    loss: a `tfr.keras.losses` loss that takes `[B, L]` weights; a pairwise loss
+      weighs the preferred item of each pair.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if the propensities are not given.
+
+  >>> import tensorflow_ranking as tfr
+  >>> loss = InversePropensityLoss(
+  ...     PositionBias(2, examination=[0.5, 1.0]),
+  ...     tfr.keras.losses.PairwiseLogisticLoss(reduction="sum"))
+  >>> round(float(loss([[1.0, 0.0]], [[1.0, 0.0]])), 4)
+  0.6265
+  """
+
+  def __init__(self, position_bias, loss, name="inverse_propensity_loss"):
+    super().__init__(reduction=loss.reduction, name=name)
+    if not position_bias.examination_is_fixed:
+      raise ValueError(
+          "`InversePropensityLoss` needs known propensities, but the bias "
+          f"layer {position_bias.name!r} learns its own; give it "
+          "`examination`, or use `UnbiasedPairwiseLoss`.")
+    self.position_bias = position_bias
+    self._loss = loss
+
+  def __call__(self, y_true, y_pred, sample_weight=None):
+    """The inner loss, weighted; shapes as in `UnbiasedPairwiseLoss`."""
+    feedback, positions, contexts = unpack_feedback(y_true)
+    theta = self.position_bias(positions, contexts)
+    mask = tf.logical_and(masking.valid_items(feedback), theta > 0)
+    weights = reduction_lib.item_weights(sample_weight, mask)
+    weights = tf.math.divide_no_nan(weights, theta)
+    scores = masking.zero_where_invalid(mask, split_heads(y_pred)[0])
+    return self._loss(tf.where(mask, feedback, -1.0), scores, weights)
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {
+        "name": self.name,
+        "position_bias": tf.keras.layers.serialize(self.position_bias),
+        "loss": tf.keras.losses.serialize(self._loss),
+    }
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the loss again."""
+    return cls(tf.keras.layers.deserialize(config["position_bias"]),
+               tf.keras.losses.deserialize(config["loss"]), config["name"])

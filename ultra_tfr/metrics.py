@@ -1,0 +1,87 @@
+"""TF-Ranking metrics on the ranking head, whatever the model's other heads."""
+
+import tensorflow as tf
+
+from ultra_tfr.core import masking
+from ultra_tfr.core import pairs
+from ultra_tfr.heads import ranking_head
+from ultra_tfr.reduction import item_weights
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class OnRanking(tf.keras.metrics.Metric):
+  """Feeds a metric with feedback (or labels) and the ranking score alone.
+
+  Two things that TF-Ranking leaves open are settled: items of equal score rank
+  with the least relevant first, so a constant score is never rewarded and the
+  result does not depend on chance or on the order of items; and lists without
+  a relevant item do not count (TF-Ranking counts them as 0 in NDCG).
+
+  Args:
+    metric: a `tfr.keras.metrics` metric, or any that takes `[B, L]` labels and
+      scores.
+    name: its name in logs; by default that of the metric.
+
+  >>> import tensorflow_ranking as tfr
+  >>> metric = OnRanking(tfr.keras.metrics.MRRMetric())
+  >>> metric.update_state([[1.0, 0.0]], tf.constant([[[0.1, 9.0], [0.2, 0.0]]]))
+  >>> float(metric.result())
+  0.5
+  """
+
+  def __init__(self, metric, name=None):
+    super().__init__(name=name or metric.name)
+    self._metric = metric
+
+  def update_state(self, y_true, y_pred, sample_weight=None, mask=None):
+    """Adds a batch.
+
+    Args:
+      y_true: `[B, L]` labels, or packed feedback, whose positions are ignored.
+      y_pred: `[B, L]`, or with heads on a last axis.
+      sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights.
+      mask: `[B, L]` booleans, the items that count; by default those with a
+        label >= 0. With it a negative label means least relevant.
+    """
+    # Packed feedback has the feedback first, as heads have the ranking score.
+    labels = tf.cast(ranking_head(tf.convert_to_tensor(y_true)), tf.float32)
+    scores = tf.cast(ranking_head(tf.convert_to_tensor(y_pred)), tf.float32)
+    mask = masking.valid_items(labels) if mask is None else mask
+    labels = tf.nn.relu(masking.zero_where_invalid(mask, labels))
+    scores = masking.zero_where_invalid(mask, scores)
+    ranks = tf.cast(pairs.ranks(scores, labels, mask), tf.float32)
+    weights = item_weights(sample_weight, mask)
+    has_relevant = tf.reduce_any(labels > 0, axis=1, keepdims=True)
+    weights = tf.where(has_relevant, weights, 0.0)
+    self._metric.update_state(tf.where(mask, labels, -1.0), -ranks, weights)
+
+  def result(self):
+    """The metric's result."""
+    return self._metric.result()
+
+  def reset_state(self):
+    """Resets the metric."""
+    self._metric.reset_state()
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {"metric": tf.keras.metrics.serialize(self._metric),
+            "name": self.name}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the metric again."""
+    return cls(tf.keras.metrics.deserialize(config["metric"]), config["name"])
+
+
+def on_ranking(metric, name=None):
+  """Wraps a metric for models with several heads and packed feedback.
+
+  Args:
+    metric: a `tfr.keras.metrics` metric.
+    name: its name in logs; by default that of the metric.
+
+  Returns:
+    A Keras metric.
+  """
+  return OnRanking(metric, name)

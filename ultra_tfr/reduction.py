@@ -1,0 +1,81 @@
+"""From losses per item to one number, with weights and over replicas."""
+
+import tensorflow as tf
+
+
+def item_weights(sample_weight, mask):
+  """Sample weights as one weight an item.
+
+  Args:
+    sample_weight: None, a scalar, `[B]` or `[B, 1]` weights of lists, or
+      `[B, L]` weights of items (of the preferred item of a pair).
+    mask: `[B, L]` booleans, the valid items.
+
+  Returns:
+    `[B, L]` float32, 0 outside the mask.
+
+  Raises:
+    ValueError: if the shape is none of these.
+
+  >>> item_weights([2.0, 3.0], tf.constant([[True, True], [True, False]]))
+  <tf.Tensor: shape=(2, 2), dtype=float32, numpy=
+  array([[2., 2.],
+         [3., 0.]], dtype=float32)>
+  """
+  weights = tf.cast(1.0 if sample_weight is None else sample_weight, tf.float32)
+  # A vector weighs lists, also where there are as many lists as items.
+  if weights.shape.rank == 1:
+    weights = weights[:, tf.newaxis]
+  rank_fits = weights.shape.rank in (0, 2)
+  if rank_fits and weights.shape.rank == 2:
+    lists, items = weights.shape
+    rank_fits = (tf.TensorShape([lists]).is_compatible_with(mask.shape[:1]) and
+                 (items == 1 or mask.shape[1:].is_compatible_with([items])))
+  if not rank_fits:
+    raise ValueError(
+        "`sample_weight` must be a number or have the shape [lists], "
+        "[lists, 1] or [lists, items], here "
+        f"{[mask.shape[0]]} or {mask.shape.as_list()}, but has the shape "
+        f"{tf.convert_to_tensor(sample_weight).shape}.")
+  return tf.where(mask, weights, 0.0)
+
+
+def reduce(losses, mask, weights, reduction, normalize_weights=False):
+  """Reduces `[B, L]` losses; the mean is over valid items of all replicas.
+
+  Args:
+    losses: `[B, L]`.
+    mask: `[B, L]` booleans, the valid items.
+    weights: `[B, L]`, zeros outside the mask.
+    reduction: a `tf.keras.losses.Reduction`.
+    normalize_weights: divide by the sum of the weights rather than by the
+      number of valid items.
+
+  Returns:
+    A scalar, or `[B, L]` with NONE.
+
+  >>> mask = tf.constant([[True, False]])
+  >>> float(reduce(tf.constant([[4.0, 9.0]]), mask, tf.cast(mask, tf.float32),
+  ...              "sum_over_batch_size"))
+  4.0
+  """
+  losses = losses * weights
+  if reduction == tf.keras.losses.Reduction.NONE:
+    return losses
+  total = tf.reduce_sum(losses)
+  if reduction == tf.keras.losses.Reduction.SUM:
+    return total
+  count = tf.reduce_sum(
+      weights if normalize_weights else tf.cast(mask, tf.float32))
+  replica = tf.distribute.get_replica_context()
+  replicas = 1 if replica is None else replica.num_replicas_in_sync
+  if replicas == 1:
+    return tf.math.divide_no_nan(total, count)
+  # Keras divides a mean by the number of replicas and adds them up. With the
+  # global count below, values and gradients are those of one device, also
+  # where the batch is split unevenly.
+  all_total, all_count = replica.all_reduce(
+      tf.distribute.ReduceOp.SUM, [tf.stop_gradient(total), count])
+  local = tf.math.divide_no_nan(replicas * total, all_count)
+  mean = tf.math.divide_no_nan(all_total, all_count)
+  return local + tf.stop_gradient(mean - local)

@@ -1,0 +1,1 @@
+"""Simulated feedback: click models, dwell time and initial rankers."""

@@ -1,0 +1,87 @@
+"""Simulated users in front of displayed lists: feedback, fresh every epoch."""
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr.data.labels import weighted_sum
+from ultra_tfr.simulation.dwell import simulate_dwell
+
+FEEDBACK = ("click", "dwell")
+
+
+class FeedbackStream:
+  """Batches of displayed lists with feedback drawn afresh each epoch.
+
+  The feedback of an epoch is drawn for all lists at once from (seed, epoch), so
+  it does not depend on batch size, prefetching or the number of workers.
+
+  Args:
+    features: `[N, L, F]`, item l displayed at position l + 1.
+    labels: `[N, L]` true grades, negative for padding.
+    click_model: a `simulation.click_models` model.
+    feedback: `"click"` for clicks, `"dwell"` for click + dwell time, the label
+      that the paper synthesises (equation 6).
+    seed: of the feedback and of the order of lists.
+
+  >>> from ultra_tfr.simulation.click_models import PositionBasedModel
+  >>> stream = FeedbackStream(np.zeros([1, 2, 3]), [[4.0, -1.0]],
+  ...                         PositionBasedModel([1.0]), seed=1)
+  >>> stream.draw(epoch=0)
+  array([[ 1., -1.]], dtype=float32)
+  """
+
+  def __init__(self, features, labels, click_model, feedback="click", seed=0):
+    if feedback not in FEEDBACK:
+      raise ValueError(
+          f"`feedback` must be one of {FEEDBACK}, but is {feedback!r}.")
+    self._features = np.asarray(features, np.float32)
+    self.labels = np.asarray(labels, np.float32)
+    self._click_model, self._feedback = click_model, feedback
+    self._seed = seed
+
+  def draw(self, epoch):
+    """The feedback of an epoch.
+
+    Args:
+      epoch: from 0.
+
+    Returns:
+      `[N, L]` float32, -1 in padding.
+    """
+    seed = (self._seed, epoch)
+    values = self._click_model.sample(self.labels, seed).clicks
+    if self._feedback == "dwell":
+      dwell = simulate_dwell(self.labels, values, seed,
+                             max_grade=self._click_model.max_grade)
+      values = weighted_sum({"click": values, "dwell": dwell},
+                            {"click": 1.0, "dwell": 1.0})
+    return np.where(self.labels < 0, np.float32(-1.0), values)
+
+  def dataset(self, batch_size, learn_from="feedback"):
+    """An endless dataset of (features, targets), reshuffled each epoch.
+
+    Args:
+      batch_size: lists in a batch; a data set with fewer lists gives them all.
+      learn_from: `"feedback"`, or `"labels"` for the true grades.
+
+    Returns:
+      A `tf.data.Dataset` of `[B, L, F]` and `[B, L]`.
+    """
+    count = len(self.labels)
+    size = min(batch_size, count)
+
+    def batches():
+      epoch = 0
+      while True:
+        targets = self.labels if learn_from == "labels" else self.draw(epoch)
+        order = np.random.default_rng((self._seed, epoch)).permutation(count)
+        # The lists left over join in other epochs: the order is a new one.
+        for start in range(0, count - size + 1, size):
+          chosen = order[start:start + size]
+          yield self._features[chosen], targets[chosen]
+        epoch += 1
+
+    shape = self._features.shape[1:]
+    return tf.data.Dataset.from_generator(batches, output_signature=(
+        tf.TensorSpec([size, *shape]),
+        tf.TensorSpec([size, shape[0]]))).prefetch(tf.data.AUTOTUNE)
