@@ -30,10 +30,13 @@ SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
 # names are those below `ultra_tfr`; a package stands for all of its modules.
 LAYERS = (
     {"core"},
-    {"feedback", "heads", "reduction", "layers", "lambda_weights", "e_step",
-     "training_watch", "losses", "callbacks", "metrics", "scorers"},
+    {"arguments", "feedback", "heads", "reduction", "em_layer", "layers",
+     "lambda_weights", "e_step", "training_watch", "losses", "callbacks",
+     "metrics", "scorers"},
     {"pipeline", "data", "simulation", "evaluation"},
     {"methods"},
+    {"training", "report"},
+    {"commands"},
     {"cli"},
 )
 # Importable from anywhere.
@@ -51,6 +54,7 @@ KNOW_TFR = {
     "ultra_tfr.simulation.logging_policy",
     "ultra_tfr.evaluation.ranking",
     "ultra_tfr.methods",
+    "ultra_tfr.report",
 }
 MAX_LINES = 320
 # Methods that a base class calls and documents.

@@ -3,10 +3,10 @@
 import itertools
 
 import numpy as np
-import oracles
 import pytest
 import tensorflow as tf
 
+import oracles
 from ultra_tfr.core import examination
 from ultra_tfr.core import positions as positions_lib
 

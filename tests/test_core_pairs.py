@@ -1,10 +1,10 @@
 """Tests of ultra_tfr.core.pairs."""
 
 import numpy as np
-import oracles
 import pytest
 import tensorflow as tf
 
+import oracles
 from ultra_tfr.core import pairs
 
 LISTS = oracles.random_lists(seed=1, num_lists=6, num_items=7)

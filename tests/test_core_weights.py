@@ -3,14 +3,12 @@
 import itertools
 
 import numpy as np
-import oracles
 import pytest
 import tensorflow as tf
 
-from ultra_tfr.core import examination
-from ultra_tfr.core import pairs
+import oracles
+from ultra_tfr.core import examination, pairs, trust
 from ultra_tfr.core import positions as positions_lib
-from ultra_tfr.core import trust
 from ultra_tfr.core import weights as weights_lib
 
 NUM_POSITIONS = 4

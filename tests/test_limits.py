@@ -1,13 +1,14 @@
 """The losses at the ends of their parameters, through the public names."""
 
+import functools
 import itertools
 
 import numpy as np
-import oracles
 import pytest
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+import oracles
 import ultra_tfr
 
 K = 6
@@ -62,8 +63,8 @@ def _bias(examination=THETA):
 def _oracle_sum(lists, weight):
   """The sum over lists; `weight` is a function of (items, a, b)."""
   return sum(
-      sum(oracles.pair_loss_sums(items, lambda a, b: weight(items, a, b)))
-      for items in lists)  # noqa: B023
+      sum(oracles.pair_loss_sums(items, functools.partial(weight, items)))
+      for items in lists)
 
 
 def _bayes(items, a, b, form, plus, minus, normalize):

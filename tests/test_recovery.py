@@ -3,16 +3,12 @@
 import itertools
 
 import numpy as np
-import oracles
 import pytest
 import tensorflow as tf
 
+import oracles
 import ultra_tfr
-from ultra_tfr.core import em
-from ultra_tfr.core import examination
-from ultra_tfr.core import masking
-from ultra_tfr.core import pairs
-from ultra_tfr.core import trust
+from ultra_tfr.core import em, examination, masking, pairs, trust
 
 # A world of two items at random positions i != j. Relevance is binary, and
 # gamma = beta_a (1 - beta_b). Of two examined items one draw decides which of
@@ -182,7 +178,7 @@ def test_click_probabilities_are_recovered_when_the_relevance_is_known():
   counts = np.where(clicks > 0, chance, 1 - chance)
   found = _recover_clicks(
       counts, clicks, slots, beta, tf.constant(CURVE),
-      tf.constant(0.1 * CURVE), iterations=20_000)
+      tf.constant(0.1 * CURVE), iterations=5_000)
   print("errors of p1 and p0:", abs(found[0] - p1).max(),
         abs(found[1] - p0).max())
   np.testing.assert_allclose(found[0], p1, atol=1e-3)
@@ -195,12 +191,21 @@ def test_click_probabilities_are_recovered_when_the_relevance_is_known():
 GROUPS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9])
 
 
-def _clicks(num_lists, seed, num_positions=10, num_items=10):
-  """Group features, clicks and positions of lists in random order."""
+def _clicks(num_lists, seed, skill=0.0):
+  """Features, clicks and positions of lists.
+
+  Args:
+    num_lists: how many.
+    seed: of the random numbers.
+    skill: 0 for a random order; the more, the more relevant items are first.
+
+  Returns:
+    `[N, 10, groups]`, `[N, 10]` and `[N, 10]`.
+  """
   rng = np.random.default_rng(seed)
-  groups = rng.integers(len(GROUPS), size=[num_lists, num_items])
-  positions = np.argsort(rng.uniform(size=[num_lists, num_positions]), axis=1)
-  positions = positions[:, :num_items]
+  groups = rng.integers(len(GROUPS), size=[num_lists, 10])
+  order = rng.gumbel(size=groups.shape) + skill * np.log(GROUPS)[groups]
+  positions = np.argsort(np.argsort(-order, axis=1), axis=1)
   chance = CURVE[positions] * GROUPS[groups]
   clicks = (rng.uniform(size=chance.shape) < chance).astype(np.float32)
   features = np.eye(len(GROUPS), dtype=np.float32)[groups]
@@ -237,8 +242,21 @@ def test_examination_is_recovered_by_fit(num_heads):
   bias = ultra_tfr.layers.PositionBias(10)
   model = _model(num_heads, bias)
   callback = ultra_tfr.callbacks.PropensityEM()
-  _fit(model, _clicks(25_000, seed=0), callback, epochs=15)
+  _fit(model, _clicks(25_000, seed=0), callback, epochs=10)
   print(f"heads: {num_heads}, error of theta/theta_1: {_error(bias)}")
+  assert _error(bias) < 0.03
+
+
+def test_examination_is_recovered_by_fit_from_a_skilled_order():
+  # Here the click rates are no propensities: the better items come first.
+  data = _clicks(25_000, seed=0, skill=1.0)
+  _, clicks, positions = data
+  rates = np.array([clicks[positions == k].mean() for k in range(1, 11)])
+  at_start = abs(rates / rates[0] - CURVE / CURVE[0]).max()
+  bias = ultra_tfr.layers.PositionBias(10)
+  _fit(_model(2, bias), data, ultra_tfr.callbacks.PropensityEM(), epochs=10)
+  print("error of the click rates:", at_start, "of EM:", _error(bias))
+  assert at_start > 0.1
   assert _error(bias) < 0.03
 
 
@@ -257,8 +275,8 @@ def test_case_a30_examination_comes_closer_and_survives_further_fits():
     previous = bias.examination.numpy()
     errors.append(_error(bias))
   print("errors by epoch:", errors)
-  assert errors[1] < errors[0]
-  assert errors[4] < 0.5 * errors[0]
+  assert (np.diff(errors) < 0).all()
+  assert errors[4] < 0.75 * errors[0]
 
 
 def test_case_a30_state_is_kept_from_batch_to_batch():
@@ -285,7 +303,7 @@ def test_case_a30_state_is_kept_from_batch_to_batch():
   assert (seen[-1][5:] < seen[0][5:]).all()
 
 
-def _train_on(y_true, bias, epochs=1, **options):
+def _train_on(y_true, bias, *callbacks, epochs=1, **options):
   """Fits a model of a constant relevance, which is that of beta = 1/2."""
   inputs = tf.keras.Input([y_true.shape[1], 1])
   outputs = tf.keras.layers.Dense(
@@ -296,7 +314,7 @@ def _train_on(y_true, bias, epochs=1, **options):
   history = model.fit(
       np.zeros([*y_true.shape[:2], 1], np.float32), y_true,
       batch_size=len(y_true), epochs=epochs, verbose=0,
-      callbacks=[ultra_tfr.callbacks.PropensityEM(**options)])
+      callbacks=[ultra_tfr.callbacks.PropensityEM(**options), *callbacks])
   return history.history["loss"]
 
 
@@ -328,16 +346,22 @@ def test_case_a33_a_log_without_clicks_lowers_theta_and_nothing_is_nan(
     initial, averaging):
   bias = ultra_tfr.layers.PositionBias(4, initial_examination=initial)
   values = []
-  for _ in range(5):
-    losses = _train_on(np.zeros([8, 4], np.float32), bias, epochs=4,
-                       averaging=averaging, warmup=2)
-    # What is left is the cross-entropy of the relevance head.
-    assert np.isfinite(losses).all()
-    values.append(bias.examination.numpy()[0])
-  values = np.array(values)
+
+  class Watch(tf.keras.callbacks.Callback):
+
+    def on_train_batch_end(self, batch, logs=None):
+      values.append(bias.examination.numpy()[0])
+
+  losses = _train_on(np.zeros([8, 4], np.float32), bias, Watch(), epochs=20,
+                     averaging=averaging, warmup=2)
+  # What is left is the cross-entropy of the relevance head.
+  assert np.isfinite(losses).all()
+  after_warmup = np.array(values[2:])
   assert np.isfinite(values).all()
-  assert ((values > 0) & (values <= 1)).all()
-  assert (np.diff(values, axis=0) < 0).all()
+  assert ((after_warmup > 0) & (after_warmup <= 1)).all()
+  steps = np.diff(after_warmup, axis=0)
+  assert (steps < 0).all()
+  assert (abs(steps) < 0.1).all()
 
 
 def test_case_a33_a_batch_without_clicks_has_no_pair_loss():

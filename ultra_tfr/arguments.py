@@ -11,12 +11,14 @@ def listed(value):
 
 
 def check_count(argument, value):
+  """Raises a `ValueError` unless the value is a whole number >= 1."""
   if isinstance(value, bool) or not isinstance(value, int) or value < 1:
     raise ValueError(
         f"`{argument}` must be a whole number of at least 1, but is {value!r}.")
 
 
 def check_choice(argument, value, choices):
+  """Raises a `ValueError` unless the value is one of the choices."""
   if value not in choices:
     raise ValueError(
         f"`{argument}` must be one of {choices}, but is {value!r}.")

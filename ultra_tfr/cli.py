@@ -3,6 +3,8 @@
 import importlib
 import sys
 
+from absl import app
+
 COMMANDS = {
     "demo": "train naive, unbiased and oracle rankers on made-up data",
     "train": "train a method on LETOR files with simulated feedback",
@@ -28,8 +30,8 @@ def run(argv=None):
           file=sys.stderr)
     raise SystemExit(2)
   # Flags are global in absl, so only the chosen command defines its own.
-  from absl import app
   command = importlib.import_module(f"ultra_tfr.commands.{name}")
+  command.define_flags()
 
   def main(words):
     if len(words) > 1:

@@ -70,12 +70,16 @@ class EStep:
     return self._slots.lookup(getattr(self._bias, name))
 
   @functools.cached_property
+  def _relevance_head(self):
+    """Logits of beta, through which a cross-entropy may train the model."""
+    if len(self._heads) > 1:
+      return self._heads[1]
+    return self.scores + self._bias.relevance_shift
+
+  @functools.cached_property
   def _relevance_logits(self):
     """Logits of beta, without gradient."""
-    if len(self._heads) > 1:
-      return tf.stop_gradient(self._heads[1])
-    scores = tf.stop_gradient(self.scores)
-    return self._bias.relevance_scale * scores + self._bias.relevance_shift
+    return tf.stop_gradient(self._relevance_head)
 
   @functools.cached_property
   def _posterior(self):
@@ -133,9 +137,11 @@ class EStep:
     That of the preference is the mean over the other items of the list, so
     that both heads learn at the same pace whatever the list size.
     """
+    losses = self._cross_entropy(self._posterior, self._relevance_head)
     if len(self._heads) < 2:
-      return tf.zeros_like(self.scores)
-    losses = self._cross_entropy(self._posterior, self._heads[1])
+      # A score is only fitted to relevance while EM needs it: else the loss
+      # is that of the pairs, as in TF-Ranking.
+      losses = self._bias.only_while_collecting(losses)
     if len(self._heads) > 2:
       targets, logits, counts = self._preference_task()
       by_pair = tf.where(counts, self._cross_entropy(targets, logits), 0.0)
@@ -190,8 +196,7 @@ class EStep:
             self._clicked, self._relevance_logits, self._relevant,
             self._irrelevant, slot_weights),
         "calibration": calibration.calibration_sums(
-            tf.stop_gradient(self.scores), self._relevance_logits,
-            self._posterior, self.item_weights),
+            self._relevance_logits, self._posterior, self.item_weights),
     }
     if self._bias.learns_pairwise_trust:
       sums["trust"] = trust.trust_statistics(

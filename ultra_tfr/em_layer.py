@@ -55,13 +55,17 @@ class EMLayer(tf.keras.layers.Layer):
     """Adds the sums of an E step, if a training step is under way.
 
     Args:
-      sums: a dict of tensors: "pointwise" `[C * K, 5]`, "counters" `[5]`, and
-        where they apply "trust" `[C * K, K, 4]` and "calibration" `[5]`.
+      sums: a dict of tensors: "pointwise" `[C * K, 5]`, "calibration" `[2]`,
+        "counters" `[5]`, and with learned pairwise trust bias "trust"
+        `[C * K, K, 4]`.
     """
-    gate = self._collect > 0
     for key, value in sums.items():
       # A select, since a product would let a NaN through a closed gate.
-      self._sums[key].assign_add(tf.where(gate, value, tf.zeros_like(value)))
+      self._sums[key].assign_add(self.only_while_collecting(value))
+
+  def only_while_collecting(self, values):
+    """The tensor while EM runs, zeros otherwise."""
+    return tf.where(self._collect > 0, values, tf.zeros_like(values))
 
   def start_collecting(self):
     """Opens the gate: E steps from now on are counted."""

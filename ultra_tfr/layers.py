@@ -166,7 +166,6 @@ class PositionBias(em_layer.EMLayer):
       self.trust_negative = self._parameter(
           "trust_negative", arguments.table("trust_negative", negative, pair_tables))
     # Where one score serves as ranking score and as relevance logit.
-    self.relevance_scale = self._parameter("relevance_scale", 1.0)
     self.relevance_shift = self._parameter("relevance_shift", 0.0)
 
   @property
@@ -209,8 +208,7 @@ class PositionBias(em_layer.EMLayer):
     return tf.square(tf.reduce_mean(self.examination[:, 0]))
 
   def _updated_parameters(self):
-    names = ["relevance_scale", "relevance_shift", "examination",
-             "examination_unclicked"]
+    names = ["relevance_shift", "examination", "examination_unclicked"]
     if self.trust_bias == "position":
       names.append("click_irrelevant")
     if self.trust_bias == "pairwise":

@@ -88,9 +88,10 @@ def _known(bias, feedback):
   return InversePropensityLoss(bias, tfr.keras.losses.PairwiseLogisticLoss())
 
 
-def _unbiased(**options):
+def _unbiased(examination_posterior="item"):
   def make(bias, feedback):
-    return UnbiasedPairwiseLoss(bias, feedback=_kind(feedback), **options)
+    return UnbiasedPairwiseLoss(bias, feedback=_kind(feedback),
+                                examination_posterior=examination_posterior)
   return make
 
 

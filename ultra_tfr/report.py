@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr.evaluation import plots
 from ultra_tfr.evaluation.ranking import TOPN
 from ultra_tfr.version import __version__
 
@@ -74,6 +75,21 @@ class Results:
       json.dump(self.to_json(seconds), file, indent=2)
       file.write("\n")
 
+  def plot(self, path):
+    """Draws true and estimated examination curves of all kinds of feedback.
+
+    Args:
+      path: the file, whose ending chooses the format.
+    """
+    estimated, true_curve = {}, None
+    for feedback, by_method in self._outcomes.items():
+      true_curve = _relative(self._true[feedback])
+      suffix = f" ({feedback})" if len(self._outcomes) > 1 else ""
+      estimated.update({name + suffix: curve
+                        for name, curve in _curves(by_method).items()})
+    plots.plot_examination(path, estimated, true_curve,
+                           f"Position bias, {self._dataset}")
+
   def to_text(self):
     """Tables of NDCG, of the gap closed, and of examination curves."""
     lines = []
@@ -93,14 +109,14 @@ def gap_closed(by_method, name, key="ndcg@10"):
     key: the metric.
 
   Returns:
-    A float, or None where naive or oracle is missing or they are equal.
+    A float, or None where naive or oracle is missing or there is no gap.
   """
   if not {"naive-pairwise", "oracle-pairwise"} <= set(by_method):
     return None
   low, high, value = (
       np.mean([run.metrics[key] for run in by_method[n]])
       for n in ("naive-pairwise", "oracle-pairwise", name))
-  return None if high == low else float((value - low) / (high - low))
+  return None if high <= low else float((value - low) / (high - low))
 
 
 def _summary(runs):

@@ -34,7 +34,8 @@ class HeadsScorer(tfr.keras.model.Scorer):
     relevance: the scorer of the relevance logit.
     preference: optionally, the scorer of the preference logit.
 
-  >>> dnn = lambda: tfr.keras.model.DNNScorer(hidden_layer_dims=[4])
+  >>> dnn = lambda: tfr.keras.model.DNNScorer(hidden_layer_dims=[4],
+  ...                                              output_units=1)
   >>> scorer = HeadsScorer(dnn(), dnn())
   >>> scorer({}, {"x": tf.zeros([2, 3, 1])}, tf.ones([2, 3], tf.bool)).shape
   TensorShape([2, 3, 2])
@@ -162,7 +163,7 @@ def ranking_model(model):
   >>> ranking_model(model)(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3])
   """
-  scores = model.get_layer(RANKING_LAYER).output
+  scores = model.get_layer(RANKING_LAYER).get_output_at(-1)
   return tf.keras.Model(model.input, tf.keras.layers.Reshape([-1])(scores))
 
 

@@ -9,22 +9,23 @@ from ultra_tfr import training
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
-flags.DEFINE_integer("seed", 0, "Seed of data, clicks and initialisation.",
-                     lower_bound=0)
-flags.DEFINE_boolean(
-    "progress", None,
-    "Progress bars; by default if the output goes to a terminal.")
 
-
-def define_training_flags(hidden_units, steps, learning_rate):
-  """Defines the flags of `training.Settings`, with a command's defaults.
+def define_flags(hidden_units, steps, learning_rate):
+  """Defines the flags that all training commands have.
 
   Args:
-    hidden_units: names of sizes, as strings.
-    steps: batches.
-    learning_rate: of Adam.
+    hidden_units: sizes as strings, a command's default.
+    steps: batches, likewise.
+    learning_rate: of Adam, likewise.
   """
+  flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
+  flags.DEFINE_string("plot", None, "File to draw the examination curves to, "
+                      "such as curves.png.")
+  flags.DEFINE_integer("seed", 0, "Seed of data, feedback and initialisation.",
+                       lower_bound=0)
+  flags.DEFINE_boolean(
+      "progress", None,
+      "Progress bars; by default if the output goes to a terminal.")
   default = training.Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
                     "Sizes of the hidden layers of each tower.")
@@ -63,18 +64,30 @@ def verbosity():
   return int(on)
 
 
-def check_output_file(flag, path):
-  """Fails early if a file could not be written at the end of a long run.
-
-  Args:
-    flag: the flag's name.
-    path: its value, or None.
+def check_output_files():
+  """Fails early if a result could not be written at the end of a long run.
 
   Raises:
-    ValueError: if the folder does not exist.
+    ValueError: if a folder does not exist.
   """
-  folder = os.path.dirname(os.path.abspath(path)) if path else None
-  if folder and not os.path.isdir(folder):
-    raise ValueError(
-        f"--{flag} {path}: the folder {folder} does not exist; create it "
-        "first.")
+  for flag in ("json", "plot"):
+    path = FLAGS[flag].value
+    folder = os.path.dirname(os.path.abspath(path)) if path else None
+    if folder and not os.path.isdir(folder):
+      raise ValueError(
+          f"--{flag} {path}: the folder {folder} does not exist; create it "
+          "first.")
+
+
+def give_results(results, seconds):
+  """Prints the tables, and writes the files that the flags ask for.
+
+  Args:
+    results: a `report.Results`.
+    seconds: wall time of everything.
+  """
+  print(f"\n{results.to_text()}")
+  if FLAGS.json:
+    results.write_json(FLAGS.json, seconds)
+  if FLAGS.plot:
+    results.plot(FLAGS.plot)

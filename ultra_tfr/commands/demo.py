@@ -12,20 +12,23 @@ from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
 
-common.define_training_flags(["128", "64"], steps=1400, learning_rate=2e-3)
-flags.DEFINE_integer("train_queries", 2000, "Training queries.", lower_bound=1)
-flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
-                     lower_bound=1)
-flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
-flags.DEFINE_float("eta", 1.0, "Severity of position bias, 0 for none.",
-                   lower_bound=0)
-
 METHODS = ("oracle-pairwise", "naive-pairwise", "unbiased")
+
+
+def define_flags():
+  """Defines the flags of this command."""
+  common.define_flags(["128", "64"], steps=1400, learning_rate=2e-3)
+  flags.DEFINE_integer("train_queries", 2000, "Training queries.", lower_bound=1)
+  flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
+                       lower_bound=1)
+  flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
+  flags.DEFINE_float("eta", 1.0, "Severity of position bias, 0 for none.",
+                     lower_bound=0)
 
 
 def main():
   """Runs the command."""
-  common.check_output_file("json", FLAGS.json)
+  common.check_output_files()
   settings, start = common.settings(), time.monotonic()
   print(f"Making {FLAGS.train_queries} training queries, and ranking them by "
         "a ranker that saw the labels of 1 % of them ...", flush=True)
@@ -39,6 +42,4 @@ def main():
     outcome = training.run(name, task, settings, seed=FLAGS.seed,
                            verbose=common.verbosity())
     results.add("click", name, outcome, task.true_examination)
-  print(f"\n{results.to_text()}")
-  if FLAGS.json:
-    results.write_json(FLAGS.json, time.monotonic() - start)
+  common.give_results(results, time.monotonic() - start)

@@ -16,43 +16,55 @@ from ultra_tfr.simulation.feedback_stream import FEEDBACK
 
 FLAGS = flags.FLAGS
 
-common.define_training_flags(["512", "256", "128"], steps=2000,
-                             learning_rate=1e-3)
-flags.DEFINE_string("train", None, "LETOR/svmlight file to train on (.gz and "
-                    ".bz2 too).", required=True)
-flags.DEFINE_string("valid", None, "File to choose the checkpoint by; without "
-                    "it --valid_queries of the training file.")
-flags.DEFINE_string("test", None, "File to evaluate on.", required=True)
-flags.DEFINE_float("valid_queries", 0.2, "Without --valid: queries to hold out,"
-                   " a share below 1 or a number.", lower_bound=0)
-flags.DEFINE_list("method", ["unbiased"], "Methods, separated by commas: "
-                  f"{', '.join(methods.METHODS)}.")
-flags.DEFINE_enum("feedback", "click", FEEDBACK, "What users give: clicks, or "
-                  "clicks plus dwell time.")
-flags.DEFINE_enum("click_model", "pbm", sorted(CLICK_MODELS),
-                  "The simulated users.")
-flags.DEFINE_integer("num_positions", 10, "Documents displayed.",
-                     lower_bound=2)
-flags.DEFINE_float("initial_fraction", 0.01, "Share of the training queries "
-                   "whose labels the initial ranker sees.", lower_bound=0,
-                   upper_bound=1)
-flags.DEFINE_integer("runs", 1, "Runs of each method, with the seeds --seed, "
-                     "--seed + 1, ..", lower_bound=1)
-flags.DEFINE_integer("num_features", None, "Features of a document; by default "
-                     "the largest index in the files.", lower_bound=1)
-flags.DEFINE_enum("non_finite", "error", ["error", "zero"], "What to do with "
-                  "infinite or missing feature values.")
-flags.DEFINE_string("model_dir", None, "Folder for checkpoints, TensorBoard "
-                    "logs and the exported ranking model.")
-flags.DEFINE_boolean("overwrite", False, "Train into a --model_dir that already "
-                     "holds a model.")
+
+def define_flags():
+  """Defines the flags of this command."""
+  common.define_flags(["512", "256", "128"], steps=2000, learning_rate=1e-3)
+  flags.DEFINE_string(
+      "train", None, "LETOR/svmlight file to train on (.gz and .bz2 too).",
+      required=True)
+  flags.DEFINE_string(
+      "valid", None, "File to choose the checkpoint by; without it "
+      "--valid_queries of the training file.")
+  flags.DEFINE_string("test", None, "File to evaluate on.", required=True)
+  flags.DEFINE_float(
+      "valid_queries", 0.2, "Without --valid: queries to hold out, a share "
+      "below 1 or a number.", lower_bound=0)
+  flags.DEFINE_list(
+      "method", ["unbiased"], "Methods, separated by commas: "
+      f"{', '.join(methods.METHODS)}.")
+  flags.DEFINE_enum(
+      "feedback", "click", FEEDBACK,
+      "What users give: clicks, or clicks plus dwell time.")
+  flags.DEFINE_enum(
+      "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
+  flags.DEFINE_integer(
+      "num_positions", 10, "Documents displayed.", lower_bound=2)
+  flags.DEFINE_float(
+      "initial_fraction", 0.01, "Share of the training queries whose labels "
+      "the initial ranker sees.", lower_bound=0, upper_bound=1)
+  flags.DEFINE_integer(
+      "runs", 1, "Runs of each method, with the seeds --seed, --seed + 1, ..",
+      lower_bound=1)
+  flags.DEFINE_integer(
+      "num_features", None, "Features of a document; by default the largest "
+      "index in the files.", lower_bound=1)
+  flags.DEFINE_enum(
+      "non_finite", "error", ["error", "zero"],
+      "What to do with infinite or missing feature values.")
+  flags.DEFINE_string(
+      "model_dir", None, "Folder for checkpoints, TensorBoard logs and the "
+      "exported ranking model.")
+  flags.DEFINE_boolean(
+      "overwrite", False,
+      "Train into a --model_dir that already holds a model.")
 
 
 def main():
   """Runs the command."""
   for name in FLAGS.method:
     methods.find(name)
-  common.check_output_file("json", FLAGS.json)
+  common.check_output_files()
   seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
   folders = {(name, seed): _model_dir(name, seed)
              for name in FLAGS.method for seed in seeds}
@@ -73,9 +85,7 @@ def main():
           name, task, settings, feedback=FLAGS.feedback, seed=seed,
           model_dir=folders[name, seed], verbose=common.verbosity())
       results.add(FLAGS.feedback, name, outcome, task.true_examination)
-  print(f"\n{results.to_text()}")
-  if FLAGS.json:
-    results.write_json(FLAGS.json, time.monotonic() - start)
+  common.give_results(results, time.monotonic() - start)
 
 
 def _read():

@@ -1,65 +1,56 @@
-"""Scores as relevance logits: scale and shift, fitted beside the M step.
+"""The shift between a score and a relevance logit, fitted beside the M step.
 
-A model with one score per item has no relevance head. Its score is right in
-order but not in size, so sigmoid(scale * s + shift) is fitted to the posterior
-of the E step by Newton's method (Platt, 1999).
+A model with one score per item has no relevance head: its score doubles as
+relevance logit. For independent binary relevance the log odds of r_a > r_b
+against r_b > r_a are the difference of the two logits, so a score can serve
+both, up to a constant that pairs do not see. That constant is fitted to the
+posterior of the E step by Newton's method, for scorers without a bias term.
 """
 
 import tensorflow as tf
 
 from ultra_tfr.core import masking
 
-# The columns of the calibration sums, in this order: gradient and curvature of
-# the cross-entropy of sigmoid(scale * s + shift) against the E step's targets.
-(GRADIENT_SCALE, GRADIENT_SHIFT, CURVATURE_SCALE, CURVATURE_BOTH,
- CURVATURE_SHIFT) = range(5)
-NUM_SUMS = 5
+# The columns of the sums: gradient and curvature of the cross-entropy of
+# sigmoid(s + shift) against the targets of the E step.
+GRADIENT, CURVATURE = range(2)
+NUM_SUMS = 2
 
 
-def calibration_sums(scores, relevance_logits, targets, weights):
-  """Sums for one Newton step on scale and shift (Platt, 1999).
+def calibration_sums(relevance_logits, targets, weights):
+  """Sums for one Newton step on the shift.
 
   Args:
-    scores: `[B, L]`, s.
-    relevance_logits: `[B, L]`, scale * s + shift.
+    relevance_logits: `[B, L]`, s + shift.
     targets: `[B, L]`, P(r > 0 | c).
     weights: `[B, L]`, zeros for padding.
 
   Returns:
-    `[5]`.
+    `[2]`.
+
+  >>> calibration_sums(tf.zeros([1, 2]), tf.ones([1, 2]),
+  ...                  tf.constant([[1.0, 0.0]])).numpy()
+  array([0.5 , 0.25], dtype=float32)
   """
   beta = tf.sigmoid(relevance_logits)
-  error = weights * (targets - beta)
-  curvature = weights * beta * (1.0 - beta)
-  return tf.stack([
-      tf.reduce_sum(error * scores), tf.reduce_sum(error),
-      tf.reduce_sum(curvature * scores * scores),
-      tf.reduce_sum(curvature * scores), tf.reduce_sum(curvature)])
+  return tf.stack([tf.reduce_sum(weights * (targets - beta)),
+                   tf.reduce_sum(weights * beta * (1.0 - beta))])
 
 
-def calibrate(scale, shift, sums, rate):
-  """A damped Newton step on the calibration of scores to relevance.
+def newton_step(shift, sums, rate):
+  """A damped Newton step: shift + rate sum(P(r) - beta) / sum(beta (1 - beta)).
 
   Args:
-    scale: a scalar, kept in [0.1, 10].
-    shift: a scalar, kept in [-30, 30].
-    sums: `[5]`, see `calibration_sums`.
-    rate: the share of the full Newton step to take.
+    shift: a scalar.
+    sums: `[2]`, see `calibration_sums`.
+    rate: the share of the full step to take.
 
   Returns:
-    The new scale and shift.
+    The new shift, in [-30, 30].
+
+  >>> float(newton_step(tf.constant(0.0), tf.constant([4.0, 7.0]), 1.0))
+  0.5
   """
-  # A ridge of one observation: without data the step is 0, not 0/0.
-  a = sums[CURVATURE_SCALE] + 1.0
-  b = sums[CURVATURE_BOTH]
-  c = sums[CURVATURE_SHIFT] + 1.0
-  determinant = tf.maximum(a * c - b * b, 1.0)
-  by_scale = (c * sums[GRADIENT_SCALE] - b * sums[GRADIENT_SHIFT])
-  by_shift = (a * sums[GRADIENT_SHIFT] - b * sums[GRADIENT_SCALE])
-
-  def limit(step):
-    return tf.clip_by_value(rate * step / determinant, -0.5, 0.5)
-
-  return (tf.clip_by_value(scale + limit(by_scale), 0.1, 10.0),
-          tf.clip_by_value(shift + limit(by_shift), -masking.MAX_LOGIT,
-                           masking.MAX_LOGIT))
+  # One observation of ridge: without data the step is 0, not 0/0.
+  step = rate * sums[GRADIENT] / (sums[CURVATURE] + 1.0)
+  return masking.clip_logits(shift + tf.clip_by_value(step, -0.5, 0.5))

@@ -185,8 +185,8 @@ def constrain_trust(trust_positive, trust_negative):
     The two tables inside the constraints.
 
   >>> plus, minus = constrain_trust(tf.constant([[1.0]]), tf.constant([[0.5]]))
-  >>> plus.numpy().round(3), minus.numpy().round(3)
-  (array([[0.666]], dtype=float32), array([[0.333]], dtype=float32))
+  >>> plus.numpy().round(2), minus.numpy().round(2)
+  (array([[0.67]], dtype=float32), array([[0.33]], dtype=float32))
   """
   positive = tf.clip_by_value(trust_positive, 3 * TRUST_GAP, 1.0 - TRUST_GAP)
   negative = tf.clip_by_value(trust_negative, TRUST_GAP, 1.0)

@@ -71,10 +71,8 @@ def run(rule, state, averages, sums, num_batches, initial_step, decay,
   else:
     seen, rate = sums, alpha
   state = dict(state, num_updates=step + num_batches)
-  state["relevance_scale"], state["relevance_shift"] = (
-      calibration.calibrate(
-          state["relevance_scale"], state["relevance_shift"],
-          sums["calibration"], _CALIBRATION_RATE))
+  state["relevance_shift"] = calibration.newton_step(
+      state["relevance_shift"], sums["calibration"], _CALIBRATION_RATE)
   if not rule.examination_is_fixed:
     in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
     state.update(_examination_step(
