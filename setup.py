@@ -3,7 +3,8 @@
 import pathlib
 import re
 
-from setuptools import find_packages, setup
+from setuptools import find_packages
+from setuptools import setup
 
 _ROOT = pathlib.Path(__file__).parent
 

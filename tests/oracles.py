@@ -363,17 +363,11 @@ def step_size(t, initial, decay):
   return initial * (1.0 + t)**-decay
 
 
-def newton_calibration(scores, targets, weights, scale, shift):
-  """The Newton step of sigmoid(scale * s + shift), ridge of one observation."""
-  g0 = g1 = 0.0
-  a, b, c = 1.0, 0.0, 1.0
+def newton_shift(scores, targets, weights, shift):
+  """The Newton step of sigmoid(s + shift), with a ridge of one observation."""
+  gradient, curvature = 0.0, 1.0
   for s, target, weight in zip(scores, targets, weights):
-    p = sigmoid(scale * s + shift)
-    g0 += weight * (target - p) * s
-    g1 += weight * (target - p)
-    curvature = weight * p * (1.0 - p)
-    a += curvature * s * s
-    b += curvature * s
-    c += curvature
-  determinant = a * c - b * b
-  return (c * g0 - b * g1) / determinant, (a * g1 - b * g0) / determinant
+    p = sigmoid(s + shift)
+    gradient += weight * (target - p)
+    curvature += weight * p * (1.0 - p)
+  return gradient / curvature

@@ -232,7 +232,8 @@ def test_case_a10_half_precision(dtype):
       loss, clicks, tf.constant([[60000., -60000., 0.]], dtype))
   assert value.dtype == np.float32
   assert value == 0
-  assert not np.any(gradient.astype(np.float32))
+  # While EM runs the score learns relevance too; at these scores it is sure.
+  np.testing.assert_allclose(gradient.astype(np.float32), 0., atol=1e-6)
   # The wrong way round: past what half precision can hold.
   value, gradient = value_and_gradient(
       plain_loss(), clicks, tf.constant([[-60000., 60000., 0.]], dtype))

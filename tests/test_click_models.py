@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ultra_tfr.simulation import base, click_models
+from ultra_tfr.simulation import base
+from ultra_tfr.simulation import click_models
 
 _GRADES = np.array([2, 4, 0, 3])
 _MODELS = {

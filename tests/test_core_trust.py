@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 import oracles
-from ultra_tfr.core import masking, pairs, trust
+from ultra_tfr.core import masking
+from ultra_tfr.core import pairs
 from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.core import trust
 
 NUM_POSITIONS = 4
 LISTS = oracles.random_lists(seed=3, num_lists=8, min_beta=0.15)

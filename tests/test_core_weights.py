@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 import oracles
-from ultra_tfr.core import examination, pairs, trust
+from ultra_tfr.core import examination
+from ultra_tfr.core import pairs
 from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.core import trust
 from ultra_tfr.core import weights as weights_lib
 
 NUM_POSITIONS = 4

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from ultra_tfr.data import labels as label_synthesis
-from ultra_tfr.simulation import click_models, dwell
+from ultra_tfr.simulation import click_models
+from ultra_tfr.simulation import dwell
 
 
 def _moments(position, grade, offset, divisor, noise=.1):

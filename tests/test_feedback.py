@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import ultra_tfr
-from ultra_tfr.feedback import pack_feedback, unpack_feedback
+from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.feedback import unpack_feedback
 
 CLICKS = [[1., 0., -1.], [0., 2.5, 0.]]
 POSITIONS = [[2, 1, 0], [4, 5, 7]]

@@ -171,8 +171,8 @@ def test_config_round_trip(arguments):
      "`trust_bias='position'` needs `trust_positive`"),
     ({"trust_bias": "pairwise", "trust_positive": [.9, .8],
       "trust_negative": .1}, r"`trust_positive` must .*\[3, 3\].*\[2\]; give"),
-    ({"trust_bias": "pairwise", "trust_positive": .9, "trust_negative": 2.},
-     "`trust_negative` must hold probabilities .* holds 2.0"),
+    ({"trust_bias": "pairwise", "trust_positive": .9, "trust_negative": -2.},
+     "`trust_negative` must hold probabilities .* holds -2.0"),
     ({"trust_bias": "pairwise", "trust_positive": .1, "trust_negative": .9},
      "`trust_negative`.*`trust_positive`|`trust_positive`.*`trust_negative`"),
 ])
@@ -183,7 +183,7 @@ def test_bad_arguments(arguments, message):
 
 def test_sums_pass_the_gate_only_when_it_is_open():
   bias = make()
-  ones = {"pointwise": tf.ones([3, 5]), "calibration": tf.ones([5]),
+  ones = {"pointwise": tf.ones([3, 5]), "calibration": tf.ones([2]),
           "counters": tf.ones([5])}
   bias.collect(ones)
   assert not any(np.any(s) for s in bias.take_sums().values())
@@ -206,7 +206,7 @@ def test_a_floor_for_the_examination():
   for _ in range(100):
     bias.collect({
         "pointwise": tf.constant(counts, tf.float32),
-        "calibration": tf.zeros([5]),
+        "calibration": tf.zeros([2]),
         "counters": tf.constant([1., 0., 0., 0., 0.])})
     bias.update()
   np.testing.assert_allclose(bias.examination, [[.3] * 3], rtol=1e-6)

@@ -5,9 +5,9 @@ import gzip
 import os
 import re
 
+from absl import logging
 import numpy as np
 import pytest
-from absl import logging
 
 from ultra_tfr.data import letor
 

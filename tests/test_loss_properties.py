@@ -466,6 +466,7 @@ def train(bias_arguments, em_arguments=None, steps=3):
   for step in range(steps):
     batch = make_batch("contexts" if bias.num_contexts > 1 else "ipw")
     batch["feedback"] = np.roll(batch["feedback"], step, axis=0)
+    callback.on_train_batch_begin(step)
     values.append(loss(*tensors(batch)).numpy())
     callback.on_train_batch_end(step)
   callback.on_train_end()
@@ -510,6 +511,7 @@ def test_each_argument_of_the_callback_changes_the_outcome(argument):
     callback = PropensityEM(biases[1])
     callback.set_model(model)
     callback.on_train_begin()
+    callback.on_train_batch_begin(0)
     for loss in losses:
       loss([[1., 0.]], [[1., 0.]])
     callback.on_train_batch_end(0)

@@ -11,7 +11,8 @@ from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
-from ultra_tfr.metrics import OnRanking, on_ranking
+from ultra_tfr.metrics import OnRanking
+from ultra_tfr.metrics import on_ranking
 from ultra_tfr.scorers import build_model
 
 METRICS = {

@@ -8,7 +8,11 @@ import tensorflow as tf
 
 import oracles
 import ultra_tfr
-from ultra_tfr.core import em, examination, masking, pairs, trust
+from ultra_tfr.core import em
+from ultra_tfr.core import examination
+from ultra_tfr.core import masking
+from ultra_tfr.core import pairs
+from ultra_tfr.core import trust
 
 # A world of two items at random positions i != j. Relevance is binary, and
 # gamma = beta_a (1 - beta_b). Of two examined items one draw decides which of

@@ -14,7 +14,9 @@ import tensorflow as tf
 
 import oracles
 import ultra_tfr
-from ultra_tfr.core import examination, pairs, trust
+from ultra_tfr.core import examination
+from ultra_tfr.core import pairs
+from ultra_tfr.core import trust
 from ultra_tfr.core import weights as weights_lib
 
 PATTERNS = np.array(list(itertools.product([0, 1], repeat=3)))

@@ -1,5 +1,6 @@
 """The EM callback: when the propensities move, and by how much."""
 
+import inspect
 import warnings
 
 import numpy as np
@@ -58,7 +59,6 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._rule = {"step_size": step_size, "step_decay": step_decay,
                   "averaging": averaging, "warmup": warmup}
     self._warned = set()
-    self._in_fit = False
 
   def set_model(self, model):
     """Finds the bias layer and attaches it to the model, for saving."""
@@ -87,35 +87,24 @@ class PropensityEM(tf.keras.callbacks.Callback):
     model._track_trackable(bias, "position_bias", overwrite=True)
 
   def on_train_begin(self, logs=None):
-    """Applies what a restored checkpoint left pending, and opens the gate."""
+    """Applies what a restored checkpoint left pending."""
     del logs
+    _refuse_class_weight()
     self._epoch_start = self._bias.examination.numpy()
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
-    self._in_fit = True
     self._bias.prepare_update(**self._rule)
     self._update()
+    self._bias.is_updated_by_em = True
+
+  def on_train_batch_begin(self, batch, logs=None):
+    """Opens the gate, for training steps alone."""
+    del batch, logs
     self._bias.start_collecting()
 
-  def on_train_end(self, logs=None):
-    """Closes the gate."""
-    del logs
-    self._in_fit = False
-    self._bias.stop_collecting()
-
-  def on_test_begin(self, logs=None):
-    """Closes the gate: evaluation must not reach the estimates."""
-    del logs
-    self._bias.stop_collecting()
-
-  def on_test_end(self, logs=None):
-    """Opens the gate again, if this evaluation was part of `fit`."""
-    del logs
-    if self._in_fit:
-      self._bias.start_collecting()
-
   def on_train_batch_end(self, batch, logs=None):
-    """The M step."""
+    """Closes the gate, since any callback may evaluate now; the M step."""
     del batch, logs
+    self._bias.stop_collecting()
     self._update()
 
   def on_epoch_end(self, epoch, logs=None):
@@ -161,6 +150,25 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if key not in self._warned:
       self._warned.add(key)
       warnings.warn(message, stacklevel=3)
+
+
+def _refuse_class_weight():
+  """Raises if `fit` was given `class_weight`.
+
+  Keras takes the argmax over the last axis of `y_true` for the class: the
+  index of a click, or whether a position is larger than the feedback. It hands
+  the result on as ordinary sample weights, and tells callbacks nothing; so the
+  look is taken at the frame of `fit` itself.
+  """
+  frame = inspect.currentframe()
+  while frame is not None:
+    if (frame.f_code.co_name == "fit" and
+        frame.f_locals.get("class_weight") is not None):
+      raise ValueError(
+          "`class_weight` has no meaning for lists of feedback: Keras would "
+          "take positions or the place of a click for classes. Remove it, and "
+          "use `sample_weight` of shape [lists] or [lists, items].")
+    frame = frame.f_back
 
 
 def _by_position(theta):

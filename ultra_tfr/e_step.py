@@ -50,8 +50,14 @@ class EStep:
     self.feedback = masking.zero_where_invalid(self.mask, feedback)
     self._clicked = self.feedback > 0
     self.item_weights = item_weights(sample_weight, self.mask)
+    heads = split_heads(y_pred)
+    if not heads[0].shape.is_compatible_with(feedback.shape):
+      raise ValueError(
+          "`y_pred` must score the items of `y_true`, "
+          f"{feedback.shape} (lists, items), but has scores of shape "
+          f"{heads[0].shape}; pad features and feedback to one list size.")
     self._heads = [masking.zero_where_invalid(self.mask, head)
-                   for head in split_heads(y_pred)]
+                   for head in heads]
     self.scores = self._heads[0]
     if options["preference"] == "tower" and len(self._heads) < 3:
       raise ValueError(
@@ -74,7 +80,8 @@ class EStep:
     """Logits of beta, through which a cross-entropy may train the model."""
     if len(self._heads) > 1:
       return self._heads[1]
-    return self.scores + self._bias.relevance_shift
+    return self.scores + tf.stop_gradient(
+        self._bias.relevance_shift)
 
   @functools.cached_property
   def _relevance_logits(self):
@@ -139,9 +146,10 @@ class EStep:
     """
     losses = self._cross_entropy(self._posterior, self._relevance_head)
     if len(self._heads) < 2:
-      # A score is only fitted to relevance while EM needs it: else the loss
-      # is that of the pairs, as in TF-Ranking.
-      losses = self._bias.only_while_collecting(losses)
+      # The score learns relevance while EM needs it. The value stays that of
+      # the pairs, to be read as that of any other pairwise loss.
+      losses = self._bias.only_while_collecting(
+          losses - tf.stop_gradient(losses))
     if len(self._heads) > 2:
       targets, logits, counts = self._preference_task()
       by_pair = tf.where(counts, self._cross_entropy(targets, logits), 0.0)

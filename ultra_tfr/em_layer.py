@@ -83,7 +83,7 @@ class EMLayer(tf.keras.layers.Layer):
       A dict of tensors, as given to `collect`.
     """
     sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    for key, variable in self._sums.items():
+    for _key, variable in self._sums.items():
       variable.assign(tf.zeros(variable.shape))
     return sums
 

@@ -55,21 +55,21 @@ def pack_feedback(feedback, positions=None, contexts=None):
         f"{feedback.shape}, but has the shape {positions.shape}; give one "
         "display position an item, 0 for padding.")
   _check_values(
-      "positions", positions, lambda x: (x >= 0) & (x == np.floor(x)),
+      "positions", positions, _is_whole,
       "whole numbers, 1 for the first position and 0 for unknown")
   parts = [feedback, positions]
   if contexts is not None:
     contexts = _as_float("contexts", contexts)
     if contexts.shape.rank == 1:
       contexts = contexts[:, tf.newaxis]
-    if contexts.shape.rank != 2 or contexts.shape[1] not in (
-        1, None, feedback.shape[1]):
+    lists, items = feedback.shape
+    if not any(contexts.shape.is_compatible_with([lists, size])
+               for size in (1, items)):
       raise ValueError(
           "`contexts` must have the shape [lists], [lists, 1] or that of "
           f"`feedback`, {feedback.shape}, but has the shape {contexts.shape}; "
           "give one context id a list.")
-    _check_values("contexts", contexts, lambda x: (x >= 0) & (
-        x == np.floor(x)), "whole numbers from 0")
+    _check_values("contexts", contexts, _is_whole, "whole numbers from 0")
     parts.append(tf.broadcast_to(contexts, tf.shape(feedback)))
   return tf.stack(parts, axis=-1)
 
@@ -118,10 +118,14 @@ def unpack_feedback(y_true):
 def _as_float(name, values):
   try:
     return tf.cast(tf.convert_to_tensor(values), tf.float32)
-  except (TypeError, ValueError) as error:
+  except (TypeError, ValueError, tf.errors.UnimplementedError) as error:
     raise ValueError(
         f"`{name}` must be a rectangular array of numbers, but it cannot be "
         f"converted ({error}); pad the lists to one length.") from error
+
+
+def _is_whole(values):
+  return np.isfinite(values) & (values >= 0) & (values == np.floor(values))
 
 
 def _check_values(name, tensor, is_right, expected):
@@ -130,8 +134,6 @@ def _check_values(name, tensor, is_right, expected):
     return
   values = tensor.numpy()
   wrong = ~is_right(values)
-  if name == "positions" or name == "contexts":
-    wrong |= np.isnan(values)
   if wrong.any():
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     raise ValueError(

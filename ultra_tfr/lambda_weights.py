@@ -1,5 +1,7 @@
 """TF-Ranking's lambda weights, made deterministic and blind to padding."""
 
+import copy
+
 import tensorflow as tf
 import tensorflow_ranking as tfr
 from tensorflow_ranking.python import losses_impl
@@ -53,4 +55,5 @@ def serialize(lambda_weight):
 
 def deserialize(description):
   """The lambda weight that `serialize` described."""
-  return tfr.keras.utils.deserialize_keras_object(description)
+  # TF-Ranking puts functions into the description that it is given.
+  return tfr.keras.utils.deserialize_keras_object(copy.deepcopy(description))

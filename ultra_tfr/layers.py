@@ -40,7 +40,7 @@ class PositionBias(em_layer.EMLayer):
     num_contexts: C, one table for each context id of the packed feedback.
     trust_bias: see above.
     examination: known propensities, `[K]` or `[C, K]` in [0, 1]; then theta is
-      not estimated.
+      not estimated. (theta- still is where EM runs: it depends on the items.)
     trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
       `trust_bias="position"`) or eps+_ij (a number or `[K, K]`, with
       `"pairwise"`).
@@ -126,6 +126,11 @@ class PositionBias(em_layer.EMLayer):
           "only one of them is.")
     if not self.trust_is_fixed:
       return
+    if np.any(np.less(trust_positive, trust_negative)):
+      raise ValueError(
+          "`trust_positive` must be at least `trust_negative`, since relevant "
+          f"items are not clicked less, but {trust_positive} and "
+          f"{trust_negative} are given.")
     if self.trust_bias is None:
       raise ValueError(
           "`trust_positive` is given, but `trust_bias` is None; set it to "
@@ -146,7 +151,8 @@ class PositionBias(em_layer.EMLayer):
       theta = arguments.table(argument, examination, tables)
     irrelevant = initial_click_irrelevant * theta
     if self.trust_bias == "position" and self.trust_is_fixed:
-      irrelevant = theta * arguments.table("trust_negative", trust_negative, tables)
+      irrelevant = theta * arguments.table(
+          "trust_negative", trust_negative, tables)
       theta = theta * arguments.table("trust_positive", trust_positive, tables)
     elif self.trust_bias == "position" and self.examination_is_fixed:
       raise ValueError(
@@ -161,10 +167,10 @@ class PositionBias(em_layer.EMLayer):
       pair_tables = (self.num_contexts, self.num_positions, self.num_positions)
       positive = 0.9 if trust_positive is None else trust_positive
       negative = 0.05 if trust_negative is None else trust_negative
-      self.trust_positive = self._parameter(
-          "trust_positive", arguments.table("trust_positive", positive, pair_tables))
-      self.trust_negative = self._parameter(
-          "trust_negative", arguments.table("trust_negative", negative, pair_tables))
+      self.trust_positive = self._parameter("trust_positive", arguments.table(
+          "trust_positive", positive, pair_tables))
+      self.trust_negative = self._parameter("trust_negative", arguments.table(
+          "trust_negative", negative, pair_tables))
     # Where one score serves as ranking score and as relevance logit.
     self.relevance_shift = self._parameter("relevance_shift", 0.0)
 

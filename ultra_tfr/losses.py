@@ -43,7 +43,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
 
   *   `[B, L]`: scores of any TF-Ranking model. The score doubles as relevance
-      logit, after a scale and a shift that EM fits.
+      logit: while EM runs, the gradient of a cross-entropy fits it to the E
+      step; the value of the loss stays that of the pairs.
   *   `[B, L, 2]`: ranking score and relevance logit. The relevance head learns
       from the E step, its cross-entropy is part of the loss; no gradient of it
       reaches the ranking head.
@@ -74,7 +75,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
       (`"expected"`), or 0/1 labels drawn from it (`"sample"`, the paper).
     examination_posterior: the form of P(e_b = 1 | c_a > c_b, c_b = 0):
       `"item"`, `"prior"` (exact for binary feedback) or `"position"` (the
-      paper's equation 17).
+      paper's equation 17; too small, since theta- has already seen c_b = 0).
     max_weight: cap of pair weights after scaling.
     temperature: scores are divided by it.
     normalize_trust: divide Bayes-IPW weights by eps+, which makes their

@@ -1,7 +1,10 @@
 """The named methods as data: labels, heads, bias layer, loss and EM."""
 
+from collections.abc import Mapping
 import dataclasses
-from typing import Any, Callable, Mapping, Optional
+from typing import Any
+from typing import Callable
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_ranking as tfr

@@ -1,10 +1,13 @@
 """TF-Ranking metrics on the ranking head, whatever the model's other heads."""
 
+import copy
+
 import tensorflow as tf
 
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
-from ultra_tfr.heads import ranking_head
+from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.heads import split_heads
 from ultra_tfr.reduction import item_weights
 
 
@@ -30,6 +33,10 @@ class OnRanking(tf.keras.metrics.Metric):
   """
 
   def __init__(self, metric, name=None):
+    if not isinstance(metric, tf.keras.metrics.Metric):
+      raise ValueError(
+          "`metric` must be a Keras metric such as "
+          f"`tfr.keras.metrics.NDCGMetric()`, but is {metric!r}.")
     super().__init__(name=name or metric.name)
     self._metric = metric
 
@@ -43,9 +50,8 @@ class OnRanking(tf.keras.metrics.Metric):
       mask: `[B, L]` booleans, the items that count; by default those with a
         label >= 0. With it a negative label means least relevant.
     """
-    # Packed feedback has the feedback first, as heads have the ranking score.
-    labels = tf.cast(ranking_head(tf.convert_to_tensor(y_true)), tf.float32)
-    scores = tf.cast(ranking_head(tf.convert_to_tensor(y_pred)), tf.float32)
+    labels = unpack_feedback(y_true)[0]
+    scores = split_heads(y_pred)[0]
     mask = masking.valid_items(labels) if mask is None else mask
     labels = tf.nn.relu(masking.zero_where_invalid(mask, labels))
     scores = masking.zero_where_invalid(mask, scores)
@@ -71,7 +77,13 @@ class OnRanking(tf.keras.metrics.Metric):
   @classmethod
   def from_config(cls, config):
     """Builds the metric again."""
-    return cls(tf.keras.metrics.deserialize(config["metric"]), config["name"])
+    description = copy.deepcopy(config["metric"])
+    for key, value in description["config"].items():
+      # TF-Ranking's metrics do not rebuild the functions in their configs.
+      if isinstance(value, dict) and value.get("class_name") == "function":
+        description["config"][key] = tf.keras.utils.deserialize_keras_object(
+            value)
+    return cls(tf.keras.metrics.deserialize(description), config["name"])
 
 
 def on_ranking(metric, name=None):

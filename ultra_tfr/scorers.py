@@ -133,9 +133,16 @@ def build_model(num_features, preprocessing=None, num_heads=1,
   Returns:
     A Keras model from `[B, L, F]` to `[B, L]`, or `[B, L, num_heads]`.
 
+  Raises:
+    ValueError: if there is no such number of heads.
+
   >>> build_model(5, num_heads=2, hidden_units=[4])(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3, 2])
   """
+  if num_heads not in range(1, len(HEADS) + 1):
+    raise ValueError(
+        f"`num_heads` must be 1 (ranking), 2 (and relevance) or 3 (and "
+        f"preference), but is {num_heads}.")
   features = tf.keras.Input([None, num_features], name="features")
   hidden = preprocessing(features) if preprocessing else features
   scores = []

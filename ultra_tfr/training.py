@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import time
-from typing import Dict, Optional, Tuple
+from typing import Optional
 
 from absl import logging
 import numpy as np
@@ -34,7 +34,7 @@ class Settings:
     validate_every: steps between two validations, a Keras epoch.
   """
 
-  hidden_units: Tuple[int, ...] = (512, 256, 128)
+  hidden_units: tuple[int, ...] = (512, 256, 128)
   activation: str = "elu"
   layer_norm: bool = True
   dropout: float = 0.0
@@ -80,7 +80,7 @@ class Outcome:
     model: the Keras model with the weights of the best validation.
   """
 
-  metrics: Dict[str, float]
+  metrics: dict[str, float]
   examination: Optional[np.ndarray]
   seconds: float
   model: tf.keras.Model

@@ -5,18 +5,20 @@ import sys
 
 from absl import flags
 
+from ultra_tfr import methods
 from ultra_tfr import training
 
 FLAGS = flags.FLAGS
 
 
-def define_flags(hidden_units, steps, learning_rate):
+def define_flags(hidden_units, steps, learning_rate, method):
   """Defines the flags that all training commands have.
 
   Args:
     hidden_units: sizes as strings, a command's default.
     steps: batches, likewise.
     learning_rate: of Adam, likewise.
+    method: names of methods, likewise.
   """
   flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
   flags.DEFINE_string("plot", None, "File to draw the examination curves to, "
@@ -26,6 +28,8 @@ def define_flags(hidden_units, steps, learning_rate):
   flags.DEFINE_boolean(
       "progress", None,
       "Progress bars; by default if the output goes to a terminal.")
+  flags.DEFINE_list("method", method, "Methods, separated by commas: "
+                    f"{', '.join(methods.METHODS)}.")
   default = training.Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
                     "Sizes of the hidden layers of each tower.")
@@ -64,12 +68,14 @@ def verbosity():
   return int(on)
 
 
-def check_output_files():
-  """Fails early if a result could not be written at the end of a long run.
+def check_flags():
+  """Fails before a long run, not at its end.
 
   Raises:
-    ValueError: if a folder does not exist.
+    ValueError: if there is no such method, or a folder does not exist.
   """
+  for name in FLAGS.method:
+    methods.find(name)
   for flag in ("json", "plot"):
     path = FLAGS[flag].value
     folder = os.path.dirname(os.path.abspath(path)) if path else None

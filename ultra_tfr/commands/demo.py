@@ -12,13 +12,12 @@ from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
 
-METHODS = ("oracle-pairwise", "naive-pairwise", "unbiased")
-
-
 def define_flags():
   """Defines the flags of this command."""
-  common.define_flags(["128", "64"], steps=1400, learning_rate=2e-3)
-  flags.DEFINE_integer("train_queries", 2000, "Training queries.", lower_bound=1)
+  common.define_flags(["128", "64"], steps=1400, learning_rate=2e-3,
+                      method=["oracle-pairwise", "naive-pairwise", "unbiased"])
+  flags.DEFINE_integer("train_queries", 2000, "Training queries.",
+                       lower_bound=1)
   flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
                        lower_bound=1)
   flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
@@ -28,7 +27,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  common.check_output_files()
+  common.check_flags()
   settings, start = common.settings(), time.monotonic()
   print(f"Making {FLAGS.train_queries} training queries, and ranking them by "
         "a ranker that saw the labels of 1 % of them ...", flush=True)
@@ -37,7 +36,7 @@ def main():
   task = training.make_task(
       *data, PositionBasedModel(eta=FLAGS.eta), seed=FLAGS.seed)
   results = report.Results("synthetic")
-  for name in METHODS:
+  for name in FLAGS.method:
     print(f"Training {name} ...", flush=True)
     outcome = training.run(name, task, settings, seed=FLAGS.seed,
                            verbose=common.verbosity())

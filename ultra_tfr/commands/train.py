@@ -5,7 +5,6 @@ import time
 
 from absl import flags
 
-from ultra_tfr import methods
 from ultra_tfr import report
 from ultra_tfr import training
 from ultra_tfr.commands import common
@@ -19,7 +18,8 @@ FLAGS = flags.FLAGS
 
 def define_flags():
   """Defines the flags of this command."""
-  common.define_flags(["512", "256", "128"], steps=2000, learning_rate=1e-3)
+  common.define_flags(["512", "256", "128"], steps=2000, learning_rate=1e-3,
+                      method=["unbiased"])
   flags.DEFINE_string(
       "train", None, "LETOR/svmlight file to train on (.gz and .bz2 too).",
       required=True)
@@ -30,9 +30,6 @@ def define_flags():
   flags.DEFINE_float(
       "valid_queries", 0.2, "Without --valid: queries to hold out, a share "
       "below 1 or a number.", lower_bound=0)
-  flags.DEFINE_list(
-      "method", ["unbiased"], "Methods, separated by commas: "
-      f"{', '.join(methods.METHODS)}.")
   flags.DEFINE_enum(
       "feedback", "click", FEEDBACK,
       "What users give: clicks, or clicks plus dwell time.")
@@ -62,9 +59,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  for name in FLAGS.method:
-    methods.find(name)
-  common.check_output_files()
+  common.check_flags()
   seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
   folders = {(name, seed): _model_dir(name, seed)
              for name in FLAGS.method for seed in seeds}

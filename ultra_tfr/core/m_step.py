@@ -1,7 +1,8 @@
 """The whole M step of a bias layer, as one compiled function."""
 
 import functools
-from typing import NamedTuple, Optional
+from typing import NamedTuple
+from typing import Optional
 
 import tensorflow as tf
 
@@ -73,11 +74,13 @@ def run(rule, state, averages, sums, num_batches, initial_step, decay,
   state = dict(state, num_updates=step + num_batches)
   state["relevance_shift"] = calibration.newton_step(
       state["relevance_shift"], sums["calibration"], _CALIBRATION_RATE)
-  if not rule.examination_is_fixed:
-    in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
-    state.update(_examination_step(
-        rule, state, seen["pointwise"], averages["pointwise"], rate,
-        in_warmup))
+  in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
+  updates = _examination_step(
+      rule, state, seen["pointwise"], averages["pointwise"], rate, in_warmup)
+  if rule.examination_is_fixed:
+    # theta- follows from theta, the items and what they got: nobody gives it.
+    updates = {"examination_unclicked": updates["examination_unclicked"]}
+  state.update(updates)
   if rule.trust_bias == "pairwise" and not rule.trust_is_fixed:
     shape = tf.concat(
         [tf.shape(state["trust_positive"]), [trust.NUM_STATISTICS]], 0)
@@ -106,8 +109,11 @@ def _examination_step(rule, state, seen, average, rate, in_warmup):
   if rule.trust_bias == "position":
     irrelevant = state["click_irrelevant"]
     p1, p0 = em.click_estimates(seen, theta, irrelevant)
-    p1 = em.constrain_examination(em.move(theta, p1, rate), rule.min_examination)
+    p1 = em.constrain_examination(
+        em.move(theta, p1, rate), rule.min_examination)
     p0 = em.constrain_click_irrelevant(em.move(irrelevant, p0, rate), p1)
+    # 0 is a fixed point: the position-based model. Rounding must not leave it.
+    p0 = tf.where(irrelevant > 0, p0, 0.0)
     return {"examination": choose(p1, start),
             "click_irrelevant": choose(
                 p0, rule.initial_click_irrelevant * start),

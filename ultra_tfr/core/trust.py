@@ -37,11 +37,24 @@ class PairModel(NamedTuple):
   trust_negative: tf.Tensor
 
   @property
+  def true_order(self):
+    """P(c_a > c_b, r_a > r_b | both examined) = eps+ gamma."""
+    return self.trust_positive * self.preference
+
+  @property
+  def noise(self):
+    """P(c_a > c_b, r_a <= r_b | both examined) = eps- (1 - gamma).
+
+    Clipped so that g' stays within beta_a; it is the noise that gives way,
+    since eps+ gamma is within beta_a by itself.
+    """
+    return tf.minimum(self.trust_negative * (1.0 - self.preference),
+                      tf.nn.relu(self.relevance_a - self.true_order))
+
+  @property
   def observed_preference(self):
     """g', P(c_a > c_b | both examined), at most beta_a."""
-    return tf.minimum(
-        self.trust_positive * self.preference +
-        self.trust_negative * (1.0 - self.preference), self.relevance_a)
+    return self.true_order + self.noise
 
   @property
   def outcome(self):
@@ -125,11 +138,9 @@ def preference_given_examined(model):
     `[B, L, L]`; the limit where numerator and denominator are 0: m = 1
     without trust noise, else 0.
   """
-  # In logits, as (15) has it: eps- = 0 gives exactly 1 for any gamma.
-  low = masking.MIN_PROBABILITY
-  gamma = tf.clip_by_value(model.preference, low, 1.0 - low)
-  numerator = tf.maximum(model.trust_positive, low) * gamma
-  return numerator / (numerator + model.trust_negative * (1.0 - gamma))
+  # The floor keeps 0/0 away, and makes m = 1 without noise for any gamma.
+  true_order = tf.maximum(model.true_order, masking.MIN_PROBABILITY)
+  return true_order / (true_order + model.noise)
 
 
 def examined_given_preferred(model, examination_b):
@@ -165,12 +176,8 @@ def pair_posteriors(model):
       model.examination_a, model.examination_b, model.relevance_a)
   gamma = model.preference
   both = theta_a * theta_b
-  # g' is clipped to beta, so the two shares of it are scaled down with it.
-  plain = (model.trust_positive * gamma + model.trust_negative * (1.0 - gamma))
-  scale = masking.safe_ratio(
-      model.observed_preference, plain, tf.ones_like(plain))
-  preferred = both * model.trust_positive * gamma * scale
-  not_preferred = both * model.trust_negative * (1.0 - gamma) * scale
+  preferred = both * model.true_order
+  not_preferred = both * model.noise
   unexamined = theta_a * (1.0 - theta_b) * beta + tf.zeros_like(gamma)
   greater = preferred + not_preferred + unexamined
   kept = both * gamma - preferred
@@ -217,7 +224,7 @@ def preference_posterior(is_greater, model):
   not_given = masking.safe_ratio(
       model.preference * (1.0 - shown), 1.0 - outcome,
       tf.zeros_like(outcome))
-  # The clip of g' to beta_a may leave a ratio just above 1.
+  # Rounding may leave a ratio just above 1.
   return tf.clip_by_value(tf.where(is_greater, given, not_given), 0.0, 1.0)
 
 

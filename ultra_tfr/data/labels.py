@@ -10,9 +10,11 @@ Source: Ren, Tang & Zhu, "Unbiased Pairwise Learning to Rank in Recommender
 Systems", AAAI 2022, equation (6).
 """
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, Callable, Optional
+import dataclasses
+from typing import Any
+from typing import Callable
+from typing import Optional
 
 import numpy as np
 

@@ -12,11 +12,11 @@ import gzip
 import io
 import itertools
 import os
-import zlib
 from typing import Optional
+import zlib
 
-import numpy as np
 from absl import logging
+import numpy as np
 from sklearn import datasets
 
 from ultra_tfr.data import lists as lists_lib

@@ -6,7 +6,8 @@ until a batch is made, and one very long list costs nothing to the others.
 """
 
 import dataclasses
-from typing import Optional, Union
+from typing import Optional
+from typing import Union
 
 import numpy as np
 
