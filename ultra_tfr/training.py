@@ -31,7 +31,11 @@ class Settings:
     batch_size: lists in a batch.
     steps: batches in all.
     learning_rate: of Adam at the start; it falls to 0 by a cosine.
-    validate_every: steps between two validations, a Keras epoch.
+    validate_every: steps between two validations, a Keras epoch; fewer steps
+      than that are validated once.
+
+  Raises:
+    ValueError: if the steps are not a whole number of epochs.
   """
 
   hidden_units: tuple[int, ...] = (512, 256, 128)
@@ -43,6 +47,13 @@ class Settings:
   learning_rate: float = 1e-3
   validate_every: int = 100
 
+  def __post_init__(self):
+    if self.steps > self.validate_every and self.steps % self.validate_every:
+      raise ValueError(
+          f"`steps` ({self.steps}) must be a multiple of `validate_every` "
+          f"({self.validate_every}), so that the last checkpoint is validated "
+          "too; change one of them.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -52,7 +63,8 @@ class Task:
     stream: what the users were shown, and what they do.
     valid: `RankingLists` for the choice of the checkpoint.
     test: `RankingLists` for the result.
-    preprocessing: makes the layer that features go through.
+    train_features: `[D, F]`, of which the preprocessing takes mean and
+      variance.
     true_examination: `[K]`, or None where the click model has no such curve.
   """
 
@@ -153,11 +165,12 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
             mode="max", save_best_only=True, save_weights_only=True),
         tf.keras.callbacks.TensorBoard(
             os.path.join(model_dir, "logs"), write_graph=False)]
-  epochs = -(-settings.steps // settings.validate_every)
+  steps_per_epoch = min(settings.validate_every, settings.steps)
   model.fit(
       task.stream.dataset(settings.batch_size, method.learn_from),
-      steps_per_epoch=min(settings.validate_every, settings.steps),
-      epochs=epochs, callbacks=callbacks, verbose=verbose)
+      steps_per_epoch=steps_per_epoch,
+      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
+      verbose=verbose)
   examination = None
   if bias is not None and not method.knows_examination:
     examination = bias.propensities()["examination"]

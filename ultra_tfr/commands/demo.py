@@ -12,6 +12,7 @@ from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
 
+
 def define_flags():
   """Defines the flags of this command."""
   common.define_flags(["128", "64"], steps=1400, learning_rate=2e-3,
