@@ -55,6 +55,7 @@ def messages(caught):
   return [str(warning.message) for warning in caught]
 
 
+@pytest.mark.smoke
 def test_validation_never_reaches_the_estimates():
   train, other = make_data(), make_data(num_lists=16, seed=1)
   biases = []
@@ -241,6 +242,7 @@ def test_overflow_pool_is_silent():
   assert not [m for m in messages(caught) if "outside" in m]
 
 
+@pytest.mark.smoke
 def test_logs_reach_history_csv_and_tensorboard(tmp_path):
   bias = PositionBias(NUM_POSITIONS)
   history = fit(make_model(bias), make_data(), [
@@ -263,6 +265,7 @@ def test_logs_reach_history_csv_and_tensorboard(tmp_path):
   assert {f"epoch_{name}" for name in names} <= tags
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["weights", "model.weights.h5"])
 def test_weights_bring_the_propensities_back(name, tmp_path):
   bias, path = PositionBias(NUM_POSITIONS), str(tmp_path / name)
@@ -363,6 +366,7 @@ def test_a_position_without_observations_stays():
     assert bias.examination.numpy()[0, 0] > .5 > bias.examination.numpy()[0, 1]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("trust_bias", [None, "pairwise"])
 def test_compiled_fit_equals_plain_fit(trust_bias):
   data, results = make_data(), []

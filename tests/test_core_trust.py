@@ -65,13 +65,23 @@ def test_outcome_equals_the_double_loop_with_and_without_a_clip_of_g():
     _assert_equal(_model(minus).outcome, _each_pair(oracles.outcome, minus))
 
 
+STATES = {"greater": ("preferred", "not_preferred", "unexamined"),
+          "not_greater": ("preferred", "not_preferred", "rest")}
+
+
+def _table(model):
+  """All rows of the E step table."""
+  return {group: {state: trust.pair_posterior(model, group, state)
+                  for state in states} for group, states in STATES.items()}
+
+
 @pytest.mark.parametrize("group, state", [
     ("greater", "preferred"), ("greater", "not_preferred"),
     ("greater", "unexamined"), ("not_greater", "preferred"),
     ("not_greater", "not_preferred"), ("not_greater", "rest")])
 def test_posterior_table_equals_the_double_loop(group, state):
   _assert_equal(
-      trust.pair_posteriors(_model())[group][state],
+      _table(_model())[group][state],
       _each_pair(lambda *args: oracles.pair_table(*args)[group][state]))
 
 
@@ -83,14 +93,14 @@ def test_clip_of_g_takes_from_the_noise_and_not_from_the_preference(
     group, state):
   minus = LARGE_MINUS
   _assert_equal(
-      trust.pair_posteriors(_model(minus))[group][state],
+      _table(_model(minus))[group][state],
       _each_pair(lambda *args: oracles.pair_table(*args)[group][state],
                  minus))
 
 
 def test_posterior_table_sums_to_one():
   for minus in (MINUS, LARGE_MINUS, np.zeros_like(MINUS)):
-    for group in trust.pair_posteriors(_model(minus)).values():
+    for group in _table(_model(minus)).values():
       np.testing.assert_allclose(sum(group.values()).numpy(), 1.0, rtol=1e-12)
       for values in group.values():
         assert (values.numpy() >= 0).all()
@@ -232,10 +242,10 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
           trues, trues, model(), ones, ones),
   }
   for group in ("greater", "not_greater"):
-    for state in trust.pair_posteriors(model())[group]:
+    for state in _table(model())[group]:
       functions[f"{group} {state}"] = (
           lambda group=group, state=state:
-          trust.pair_posteriors(model())[group][state])
+          _table(model())[group][state])
   for name, function in functions.items():
     with tf.GradientTape() as tape:
       tape.watch(columns)
@@ -255,7 +265,7 @@ def test_posterior_table_sums_to_one_wherever_the_outcome_is_possible():
   columns = [tf.constant(corners[:, n].reshape(-1, 1, 1)) for n in range(6)]
   model = trust.PairModel(
       *columns[:3], tf.minimum(columns[3], columns[2]), *columns[4:])
-  table = trust.pair_posteriors(model)
+  table = _table(model)
   chance = model.outcome.numpy()
   for group, possible in (("greater", chance > 0),
                           ("not_greater", chance < 1 - 1e-12)):

@@ -166,6 +166,7 @@ def test_a_preference_tower_takes_the_place_of_the_binary_preference():
 # Everything examined: TF-Ranking's own loss.
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("padding", [0.0, 0.3])
 @pytest.mark.parametrize("num_grades", [2, 4])
 def test_everything_examined_gives_the_sum_of_the_plain_pairwise_loss(
@@ -240,6 +241,7 @@ def test_everything_examined_gives_the_lambda_losses_too(name):
   np.testing.assert_allclose(float(found), float(plain), rtol=1e-5)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("gain", ["exponential", "linear"])
 @pytest.mark.parametrize("smooth_fraction", [0.0, 0.4, 1.0])
 def test_lambda_weight_equals_the_double_loop_with_padding(

@@ -122,7 +122,7 @@ def _correlation_with_labels(part):
   return np.corrcoef(logs[half:] @ weights, part.labels[half:])[0, 1]
 
 
-def test_relevance_can_be_learned_but_not_by_a_linear_function_alone(data):
+def test_relevance_shows_in_the_features_through_noise(data):
   found = _correlation_with_labels(data.train)
   assert 0.3 < found < 0.9
   assert found > _correlation_with_labels(

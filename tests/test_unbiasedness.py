@@ -279,6 +279,7 @@ def _loss(bias, **options):
       bias, head_weight=0.0, reduction="none", **options)
 
 
+@pytest.mark.smoke
 @worlds
 @pytest.mark.parametrize("form", ["item", "prior"])
 def test_public_loss_is_exact_without_trust_bias(theta, beta, form):
@@ -289,6 +290,7 @@ def test_public_loss_is_exact_without_trust_bias(theta, beta, form):
   np.testing.assert_allclose(found, _true_sum(beta), rtol=1e-5)
 
 
+@pytest.mark.smoke
 @noisy_worlds
 def test_public_loss_is_exact_under_position_level_trust_bias(p1, p0, beta):
   theta = np.array([0.9, 0.8, 0.6])

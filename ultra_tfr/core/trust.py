@@ -160,47 +160,41 @@ def examined_given_preferred(model, examination_b):
   return seen / tf.maximum(seen + unseen, low * low)
 
 
-def pair_posteriors(model):
-  """The E step table: P(state | c_a > c_b) and P(state | c_a <= c_b).
+def pair_posterior(model, group, state):
+  """One row of the E step table: P(state | c_a > c_b) or P(state | c_a <= c_b).
 
   Args:
     model: `PairModel`.
+    group: `"greater"` or `"not_greater"`, what was observed.
+    state: `"preferred"` for (1, 1, r_a > r_b), `"not_preferred"` for (1, 1,
+      r_a <= r_b); or the rest, which is (1, 0, r_a > 0) if c_a > c_b. The three
+      of a group sum to 1.
 
   Returns:
-    A dict of `[B, L, L]` tensors. Under "greater": "preferred" for
-    (1, 1, r_a > r_b), "not_preferred" for (1, 1, r_a <= r_b) and "unexamined"
-    for (1, 0, r_a > 0). Under "not_greater": "preferred", "not_preferred" and
-    "rest". Each of the two groups sums to 1.
+    `[B, L, L]` probabilities.
   """
   theta_a, theta_b, beta = (
       model.examination_a, model.examination_b, model.relevance_a)
-  gamma = model.preference
   both = theta_a * theta_b
-  preferred = both * model.true_order
-  not_preferred = both * model.noise
-  unexamined = theta_a * (1.0 - theta_b) * beta + tf.zeros_like(gamma)
-  greater = preferred + not_preferred + unexamined
-  kept = both * gamma - preferred
-  kept_not = both * (1.0 - gamma) - not_preferred
-  rest = theta_a * (1.0 - theta_b) * (1.0 - beta) + 1.0 - theta_a
-  rest += tf.zeros_like(gamma)
-  not_greater = kept + kept_not + rest
-
-  def share(part, whole):
-    return masking.safe_ratio(part, whole, tf.zeros_like(whole))
-
-  return {
-      "greater": {
-          "preferred": share(preferred, greater),
-          "not_preferred": share(not_preferred, greater),
-          "unexamined": share(unexamined, greater),
-      },
-      "not_greater": {
-          "preferred": share(kept, not_greater),
-          "not_preferred": share(kept_not, not_greater),
-          "rest": share(rest, not_greater),
-      },
-  }
+  if group == "greater":
+    whole = model.outcome
+    if state == "preferred":
+      part = both * model.true_order
+    elif state == "not_preferred":
+      part = both * model.noise
+    else:
+      part = theta_a * (1.0 - theta_b) * beta
+  else:
+    rest = theta_a * (1.0 - theta_b) * (1.0 - beta) + 1.0 - theta_a
+    # 1 - Q, written as a sum of terms >= 0 so that it keeps its precision.
+    whole = rest + both * (1.0 - model.observed_preference)
+    if state == "preferred":
+      part = both * (model.preference - model.true_order)
+    elif state == "not_preferred":
+      part = both * (1.0 - model.preference - model.noise)
+    else:
+      part = rest
+  return masking.safe_ratio(part, whole, tf.zeros_like(whole))
 
 
 def preference_posterior(is_greater, model):
@@ -248,13 +242,15 @@ def trust_statistics(is_greater, pair_mask, model, slots_a, positions_b):
     `[S, K, 4]`: the sums of P(1, 1, r_a > r_b | c) over pairs with c_a > c_b
     and over the others, then the same for P(1, 1, r_a <= r_b | c).
   """
-  table = pair_posteriors(model)
   zero = tf.zeros_like(model.preference)
   is_greater = tf.logical_and(pair_mask, is_greater)
   is_other = tf.logical_and(pair_mask, tf.logical_not(is_greater))
   sums = []
   for state in ("preferred", "not_preferred"):
     for where, group in ((is_greater, "greater"), (is_other, "not_greater")):
-      values = tf.where(where, table[group][state], zero)
-      sums.append(tf.einsum("bas,bac,bck->sk", slots_a, values, positions_b))
+      # One after the other, so that few [B, L, L] tensors are alive at once.
+      with tf.control_dependencies(sums):
+        values = tf.where(where, pair_posterior(model, group, state), zero)
+        sums.append(
+            tf.einsum("bas,bac,bck->sk", slots_a, values, positions_b))
   return tf.stack(sums, axis=-1)

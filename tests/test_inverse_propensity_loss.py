@@ -1,0 +1,230 @@
+"""Tests of ultra_tfr.losses.InversePropensityLoss."""
+
+import functools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+import oracles
+from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import InversePropensityLoss
+
+THETA = (0.9, 0.6, 0.4, 0.25)
+NUM_POSITIONS = len(THETA)
+
+
+def _bias(examination=THETA, **arguments):
+  return PositionBias(len(examination), examination=list(examination),
+                      **arguments)
+
+
+def _pairwise(reduction="sum"):
+  return tfr.keras.losses.PairwiseLogisticLoss(reduction=reduction)
+
+
+def _loss(bias=None, reduction="sum"):
+  return InversePropensityLoss(bias or _bias(), _pairwise(reduction))
+
+
+def _tensors(lists):
+  """`y_true` with positions, and `y_pred`, of lists of the oracle."""
+  feedback = np.where(oracles.column(lists, "valid"),
+                      oracles.column(lists, "feedback"), -1.0)
+  positions = np.where(feedback < 0, 0, oracles.column(lists, "position"))
+  return (pack_feedback(feedback, positions),
+          tf.constant(oracles.column(lists, "score"), tf.float32))
+
+
+def _oracle(lists):
+  """The sum over pairs, each weighted by its preferred item."""
+  def inverse_propensity(a, b, items):
+    del b  # The weight is that of the preferred item.
+    return 1.0 / THETA[items["position"][a] - 1]
+
+  return sum(
+      sum(oracles.pair_loss_sums(
+          items, functools.partial(inverse_propensity, items=items)))
+      for items in lists)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("padding", [0.0, 0.3])
+def test_equals_the_double_loop(seed, padding):
+  lists = oracles.random_lists(
+      seed, num_positions=NUM_POSITIONS, padding=padding)
+  np.testing.assert_allclose(
+      float(_loss()(*_tensors(lists))), _oracle(lists), rtol=1e-5)
+
+
+def test_case_a17_a_clicked_document_at_propensity_one_half():
+  expected = 2.0 * math.log1p(math.exp(-1.0))
+  assert expected == pytest.approx(0.626523, abs=1e-6)
+  for y_true, examination in (
+      ([[1.0, 0.0]], [0.5, 1.0]),
+      (pack_feedback([[1.0, 0.0]], [[2, 1]]), [1.0, 0.5])):
+    found = _loss(_bias(examination))(y_true, tf.constant([[1.0, 0.0]]))
+    assert float(found) == pytest.approx(expected, abs=1e-6)
+
+
+def test_case_a17_shapes_of_sample_weights():
+  # As many lists as items, so that a wrong broadcast has the right shape.
+  y_true = tf.constant([[1.0, 0.0], [0.0, 1.0]])
+  y_pred = tf.constant([[1.0, 0.0], [0.5, 0.0]])
+  loss = _loss(_bias([0.5, 0.25]))
+  one, two = 2.0 * oracles.softplus(-1.0), 4.0 * oracles.softplus(0.5)
+  for weights, expected in (
+      (None, one + two), (3.0, 3 * one + 3 * two),
+      ([3.0, 5.0], 3 * one + 5 * two), ([[3.0], [5.0]], 3 * one + 5 * two),
+      ([[3.0, 7.0], [11.0, 5.0]], 3 * one + 5 * two)):
+    weights = None if weights is None else tf.constant(weights)
+    assert float(loss(y_true, y_pred, weights)) == pytest.approx(
+        expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0, 3.0], [[1.0, 2.0, 3.0]]])
+def test_wrong_shape_of_sample_weights(weights):
+  with pytest.raises(ValueError, match="`sample_weight` must be a number or"):
+    _loss(_bias([0.5, 0.25]))(
+        [[1.0, 0.0]] * 2, tf.zeros([2, 2]), tf.constant(weights))
+
+
+def test_everything_examined_is_the_inner_loss():
+  lists = oracles.random_lists(0, num_positions=NUM_POSITIONS)
+  y_true, y_pred = _tensors(lists)
+  for reduction in ("sum", "auto"):
+    np.testing.assert_allclose(
+        float(_loss(_bias([1.0] * NUM_POSITIONS), reduction)(y_true, y_pred)),
+        float(_pairwise(reduction)(y_true[..., 0], y_pred)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("inner, label", [
+    (tfr.keras.losses.SoftmaxLoss, "softmax"),
+    (tfr.keras.losses.SigmoidCrossEntropyLoss, "sigmoid")])
+def test_other_inner_losses(inner, label):
+  y_true = tf.constant([[0.0, 1.0, 0.0, 0.0]])
+  y_pred = tf.constant([[0.3, -0.2, 0.1, 0.5]])
+  found = float(InversePropensityLoss(_bias(), inner(reduction="sum"))(
+      y_true, y_pred))
+  scores = y_pred.numpy()[0].tolist()
+  if label == "softmax":
+    total = sum(math.exp(s) for s in scores)
+    expected = -math.log(math.exp(scores[1]) / total) / THETA[1]
+  else:
+    expected = sum(oracles.softplus(-s if k == 1 else s) / THETA[k]
+                   for k, s in enumerate(scores))
+  assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_heads_other_than_the_ranking_are_ignored():
+  y_true, y_pred = [[1.0, 0.0, 0.0]], tf.constant([[0.1, 0.2, 0.3]])
+  heads = tf.stack([y_pred, 9.0 * y_pred, -y_pred], axis=-1)
+  assert float(_loss()(y_true, heads)) == float(_loss()(y_true, y_pred))
+
+
+def test_contexts_have_curves_of_their_own():
+  bias = PositionBias(2, num_contexts=2, examination=[[1.0, 0.5], [0.5, 0.1]])
+  y_pred = tf.constant([[1.0, 0.0]])
+  for context, weight in ((0, 1.0), (1, 2.0)):
+    y_true = pack_feedback([[1.0, 0.0]], contexts=[context])
+    assert float(_loss(bias)(y_true, y_pred)) == pytest.approx(
+        weight * oracles.softplus(-1.0), rel=1e-5)
+
+
+def test_permuting_items_with_their_positions_changes_nothing():
+  lists = oracles.random_lists(1, num_positions=NUM_POSITIONS)
+  y_true, y_pred = _tensors(lists)
+  order = np.random.default_rng(0).permutation(y_pred.shape[1])
+  value, gradient = _value_and_gradient(_loss(), y_true, y_pred)
+  other, other_gradient = _value_and_gradient(
+      _loss(), tf.gather(y_true, order, axis=1),
+      tf.gather(y_pred, order, axis=1))
+  assert other == pytest.approx(value, rel=1e-6)
+  np.testing.assert_allclose(other_gradient, gradient[:, order], rtol=1e-5)
+
+
+@pytest.mark.parametrize("score", [0.0, 1e4, np.nan])
+def test_padding_changes_nothing(score):
+  lists = oracles.random_lists(2, num_positions=NUM_POSITIONS, padding=0.0)
+  y_true, y_pred = _tensors(lists)
+  value, gradient = _value_and_gradient(_loss(), y_true, y_pred)
+  # In the middle of the list, where positions are given.
+  padded_true = np.insert(y_true.numpy(), 2, [-1.0, 0.0], axis=1)
+  padded_pred = np.insert(y_pred.numpy(), 2, score, axis=1)
+  other, other_gradient = _value_and_gradient(
+      _loss(), tf.constant(padded_true), tf.constant(padded_pred))
+  assert other == pytest.approx(value, rel=1e-6)
+  np.testing.assert_array_equal(other_gradient[:, 2], 0.0)
+  np.testing.assert_allclose(
+      np.delete(other_gradient, 2, axis=1), gradient, rtol=1e-5)
+
+
+def test_items_beyond_the_curve_are_left_out():
+  y_pred = tf.constant([[0.3, 0.2, 0.1]])
+  y_true = pack_feedback([[0.0, 1.0, 1.0]], [[1, 2, NUM_POSITIONS + 1]])
+  cut = pack_feedback([[0.0, 1.0]], [[1, 2]])
+  assert float(_loss()(y_true, y_pred)) == pytest.approx(
+      float(_loss()(cut, y_pred[:, :2])), rel=1e-6)
+
+
+def test_a_position_that_nobody_examines_gives_no_infinite_weight():
+  value, gradient = _value_and_gradient(
+      _loss(_bias([1.0, 0.0])), tf.constant([[0.0, 1.0]]), tf.zeros([1, 2]))
+  assert np.isfinite(value)
+  assert np.isfinite(gradient).all()
+
+
+def _value_and_gradient(loss, y_true, y_pred, **compilation):
+  def compute(y_true, y_pred):
+    with tf.GradientTape() as tape:
+      tape.watch(y_pred)
+      value = loss(y_true, y_pred)
+    return value, tape.gradient(value, y_pred)
+
+  if compilation:
+    compute = tf.function(compute, **compilation)
+  value, gradient = compute(y_true, y_pred)
+  return float(value), gradient.numpy()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_and_compiled_equal_eager(jit_compile):
+  lists = oracles.random_lists(3, num_positions=NUM_POSITIONS)
+  y_true, y_pred = _tensors(lists)
+  value, gradient = _value_and_gradient(_loss(), y_true, y_pred)
+  other, other_gradient = _value_and_gradient(
+      _loss(), y_true, y_pred, jit_compile=jit_compile)
+  assert other == pytest.approx(value, rel=1e-5)
+  np.testing.assert_allclose(other_gradient, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_config_round_trip():
+  loss = InversePropensityLoss(
+      _bias(overflow="pool"),
+      tfr.keras.losses.SoftmaxLoss(reduction="sum", temperature=2.0), "mine")
+  config = tf.keras.losses.serialize(loss)
+  again = tf.keras.losses.deserialize(json.loads(json.dumps(config)))
+  assert again.name == "mine"
+  assert again.reduction == "sum"
+  assert again.position_bias.overflow == "pool"
+  lists = oracles.random_lists(4, num_positions=NUM_POSITIONS + 2)
+  y_true, y_pred = _tensors(lists)
+  assert float(again(y_true, y_pred)) == pytest.approx(
+      float(loss(y_true, y_pred)), rel=1e-6)
+  assert again.get_config() == loss.get_config()
+
+
+def test_a_learned_bias():
+  with pytest.raises(
+      ValueError, match="needs known propensities, but the bias layer 'mine' "
+      "learns its own; give it `examination`, or use `UnbiasedPairwiseLoss`"):
+    InversePropensityLoss(PositionBias(2, name="mine"), _pairwise())
+
+
+def test_a_misspelt_argument():
+  with pytest.raises(TypeError, match="max_wait"):
+    InversePropensityLoss(_bias(), _pairwise(), max_wait=1.0)
