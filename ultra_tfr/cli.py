@@ -4,6 +4,7 @@ import importlib
 import sys
 
 from absl import app
+from absl import flags
 
 COMMANDS = {
     "demo": "train naive, unbiased and oracle rankers on made-up data",
@@ -32,6 +33,12 @@ def run(argv=None):
   # Flags are global in absl, so only the chosen command defines its own.
   command = importlib.import_module(f"ultra_tfr.commands.{name}")
   command.define_flags()
+  if {"-h", "--help", "-help"} & set(argv[2:]):
+    # absl's own help knows the flags of the main module only.
+    print(f"ultra-tfr {name}: {COMMANDS[name]}\n")
+    print(flags.FLAGS.module_help(command))
+    print(flags.FLAGS.module_help("ultra_tfr.commands.common"))
+    raise SystemExit(0)
 
   def main(words):
     if len(words) > 1:

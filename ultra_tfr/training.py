@@ -98,6 +98,18 @@ class Outcome:
   model: tf.keras.Model
 
 
+def true_curve(click_model, num_positions):
+  """The examination by position `[K]` of a click model that has one, or None.
+
+  Args:
+    click_model: a `simulation.click_models` model.
+    num_positions: K.
+  """
+  if not hasattr(click_model, "examination"):
+    return None
+  return click_model.examination(num_positions)
+
+
 def make_task(train, valid, test, click_model, *, feedback="click",
               num_positions=10, initial_fraction=0.01, seed=0):
   """Shows the top of an initial ranker's lists to simulated users.
@@ -119,9 +131,7 @@ def make_task(train, valid, test, click_model, *, feedback="click",
   initial = fit_initial_ranker(train, initial_fraction, seed=seed)
   shown = train.sort_by(ranking.score_lists(initial, train), top=num_positions)
   features, labels = shown.pad(num_positions)
-  curve = None
-  if hasattr(click_model, "examination"):
-    curve = click_model.examination(num_positions)
+  curve = true_curve(click_model, num_positions)
   stream = FeedbackStream(features, labels, click_model, feedback, seed)
   return Task(stream, valid, test, train.features, curve)
 

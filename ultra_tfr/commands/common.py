@@ -1,5 +1,6 @@
 """Flags and steps that the commands share."""
 
+import math
 import os
 import sys
 
@@ -7,6 +8,7 @@ from absl import flags
 
 from ultra_tfr import methods
 from ultra_tfr import training
+from ultra_tfr.evaluation import plots
 
 FLAGS = flags.FLAGS
 
@@ -72,17 +74,46 @@ def check_flags():
   """Fails before a long run, not at its end.
 
   Raises:
-    ValueError: if there is no such method, or a folder does not exist.
+    ValueError: if the methods or the files to write are not possible.
   """
-  for name in FLAGS.method:
-    methods.find(name)
+  names = FLAGS.method
+  if not names or len(set(names)) < len(names):
+    raise ValueError(
+        "--method must name each method once, but is "
+        f"{','.join(names)!r}; the methods are {', '.join(methods.METHODS)}.")
+  learns_curve = [_estimates_curve(methods.find(name)) for name in names]
+  if not 0 < FLAGS.learning_rate < math.inf:
+    raise ValueError("--learning_rate must be a positive number, but is "
+                     f"{FLAGS.learning_rate}.")
   for flag in ("json", "plot"):
-    path = FLAGS[flag].value
-    folder = os.path.dirname(os.path.abspath(path)) if path else None
-    if folder and not os.path.isdir(folder):
+    _check_output(flag, FLAGS[flag].value)
+  if FLAGS.plot:
+    if os.path.splitext(FLAGS.plot)[1][1:].lower() not in plots.formats():
       raise ValueError(
-          f"--{flag} {path}: the folder {folder} does not exist; create it "
-          "first.")
+          f"--plot {FLAGS.plot}: the file must end in one of "
+          f"{', '.join(plots.formats())}; take .png.")
+    if not any(learns_curve):
+      raise ValueError(
+          f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
+          f"{', '.join(names)} estimates none; add a method such as unbiased.")
+
+
+def _estimates_curve(method):
+  return method.bias is not None and not method.knows_examination
+
+
+def _check_output(flag, path):
+  """Raises a `ValueError` if no file can be written there."""
+  if not path:
+    return
+  folder = os.path.dirname(os.path.abspath(path))
+  if not os.path.isdir(folder):
+    raise ValueError(
+        f"--{flag} {path}: the folder {folder} does not exist; create it "
+        "first.")
+  if os.path.isdir(path):
+    raise ValueError(
+        f"--{flag} {path} must be a file, but is a folder; add a file name.")
 
 
 def give_results(results, seconds):

@@ -4,7 +4,9 @@ import os
 import time
 
 from absl import flags
+import numpy as np
 
+from ultra_tfr import methods
 from ultra_tfr import report
 from ultra_tfr import training
 from ultra_tfr.commands import common
@@ -65,8 +67,16 @@ def main():
              for name in FLAGS.method for seed in seeds}
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
+  for part, path in zip((train, valid, test),
+                        (FLAGS.train, FLAGS.valid, FLAGS.test)):
+    _check_grades(part, path)
   grades = int(max(part.labels.max() for part in (train, valid, test) if part))
   click_model = CLICK_MODELS[FLAGS.click_model](max_grade=max(grades, 1))
+  for name in FLAGS.method:
+    # Built once for nothing: a method may need what this click model lacks.
+    methods.find(name).build(
+        FLAGS.num_positions, FLAGS.feedback,
+        training.true_curve(click_model, FLAGS.num_positions))
   results = report.Results(os.path.basename(FLAGS.train))
   for seed in seeds:
     parts = (train, valid) if valid else _hold_out(train, seed)
@@ -94,6 +104,17 @@ def _read():
   return [part and part.widen(width) for part in parts]
 
 
+def _check_grades(lists, path):
+  """Raises unless simulated users can make sense of the labels."""
+  if lists is None:
+    return
+  odd = lists.labels[lists.labels != np.round(lists.labels)]
+  if len(odd):
+    raise ValueError(
+        f"{path}: labels must be whole grades, from which clicks are "
+        f"simulated, but there is {odd[0]:g}; round them.")
+
+
 def _hold_out(train, seed):
   """Training and validation queries from the training file."""
   share = FLAGS.valid_queries
@@ -116,6 +137,10 @@ def _model_dir(name, seed):
     folder = os.path.join(folder, name)
   if FLAGS.runs > 1:
     folder = os.path.join(folder, f"seed-{seed}")
+  if os.path.exists(FLAGS.model_dir) and not os.path.isdir(FLAGS.model_dir):
+    raise ValueError(
+        f"--model_dir must be a folder, but {FLAGS.model_dir} is a file; give "
+        "another name.")
   if os.path.exists(os.path.join(folder, "model")) and not FLAGS.overwrite:
     raise ValueError(
         f"--model_dir: {folder} already holds a model; give another folder, or "

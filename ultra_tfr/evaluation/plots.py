@@ -3,6 +3,15 @@
 from matplotlib import figure
 
 
+def formats():
+  """The file endings that a plot can be written to, a list of strings.
+
+  >>> "png" in formats()
+  True
+  """
+  return list(figure.Figure().canvas.get_supported_filetypes())
+
+
 def plot_examination(path, estimated, true_examination=None, title=None):
   """Draws examination curves by display position.
 
