@@ -86,8 +86,9 @@ class Outcome:
 
   Attributes:
     metrics: NDCG on the test lists, `{"ndcg@10": ..}`.
-    examination: `[K]`, the estimated curve relative to position 1, or None for
-      a method that estimates none.
+    examination: `[K]`, the estimated curve relative to position 1 after the
+      last step (not that of the best checkpoint), or None for a method that
+      estimates none.
     seconds: wall time.
     model: the Keras model with the weights of the best validation.
   """

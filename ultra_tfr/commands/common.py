@@ -53,7 +53,7 @@ def settings():
   """
   sizes = []
   for size in FLAGS.hidden_units:
-    if not size.strip().isdigit() or int(size) < 1:
+    if not size.strip().isdecimal() or int(size) < 1:
       raise ValueError(
           "--hidden_units must be whole numbers of at least 1, such as "
           f"512,256,128, but holds {size!r}.")

@@ -137,10 +137,11 @@ def _model_dir(name, seed):
     folder = os.path.join(folder, name)
   if FLAGS.runs > 1:
     folder = os.path.join(folder, f"seed-{seed}")
-  if os.path.exists(FLAGS.model_dir) and not os.path.isdir(FLAGS.model_dir):
-    raise ValueError(
-        f"--model_dir must be a folder, but {FLAGS.model_dir} is a file; give "
-        "another name.")
+  for path in (FLAGS.model_dir, os.path.dirname(FLAGS.model_dir)):
+    if os.path.exists(path) and not os.path.isdir(path):
+      raise ValueError(
+          f"--model_dir {FLAGS.model_dir} must be a folder, but {path} is a "
+          "file; give another name.")
   if os.path.exists(os.path.join(folder, "model")) and not FLAGS.overwrite:
     raise ValueError(
         f"--model_dir: {folder} already holds a model; give another folder, or "

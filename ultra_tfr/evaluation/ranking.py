@@ -21,13 +21,21 @@ def score_lists(model, lists, batch_documents=8192):
 
   Returns:
     `[D]` float32, in the order of `lists`.
+
+  Raises:
+    ValueError: if a score is not finite.
   """
   scores = []
   for start in range(0, len(lists.labels), batch_documents):
     # One item at a time, so the lists need not be kept apart or padded.
     rows = lists.features[np.newaxis, start:start + batch_documents]
     scores.append(np.asarray(ranking_head(model(rows, training=False)))[0])
-  return np.concatenate(scores)
+  scores = np.concatenate(scores)
+  if not np.isfinite(scores).all():
+    raise ValueError(
+        "The model's scores are not finite: training has diverged; lower the "
+        "learning rate.")
+  return scores
 
 
 def ndcg(lists, scores, topn=TOPN, batch_lists=256):
