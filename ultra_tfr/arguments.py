@@ -38,3 +38,29 @@ def table(argument, value, shape):
         f"`{argument}` must hold probabilities in [0, 1], but holds "
         f"{value[~((value >= 0) & (value <= 1))].ravel()[0]}.")
   return np.broadcast_to(value, shape)
+
+
+def as_int64(name, values) -> np.ndarray:
+  """An int64 array, or a `ValueError` if the values are no integers."""
+  array = np.asarray(values)
+  if not np.issubdtype(array.dtype, np.integer):
+    raise ValueError(
+        f"`{name}` must hold integers, but has the dtype {array.dtype}; "
+        "convert it.")
+  return array.astype(np.int64)
+
+
+def positive(name, value) -> int:
+  """An int, of NumPy's integers too, or a `ValueError` if it is below 1."""
+  if isinstance(value, bool) or value != int(value) or value < 1:
+    raise ValueError(
+        f"`{name}` must be an integer of at least 1, but is {value!r}.")
+  return int(value)
+
+
+def check_shape(name, array, expected, meaning):
+  """Raises a `ValueError` unless the array has the expected shape."""
+  if array.shape != expected:
+    raise ValueError(
+        f"`{name}` must have the shape {list(expected)}, {meaning}, but has "
+        f"the shape {list(array.shape)}; bring it to that length.")

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import arguments
 from ultra_tfr import em_layer
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
@@ -49,9 +50,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
     if step_decay < 0:
       raise ValueError(f"`step_decay` must be >= 0, but is {step_decay}.")
-    if averaging not in _AVERAGING:
-      raise ValueError(
-          f"`averaging` must be one of {_AVERAGING}, but is {averaging!r}.")
+    arguments.check_choice("averaging", averaging, _AVERAGING)
     if warmup < 0:
       raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
     self._given = position_bias

@@ -17,6 +17,7 @@ from ultra_tfr.core import weights as weights_lib
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.heads import split_heads
 from ultra_tfr.reduction import item_weights
+from ultra_tfr.reduction import num_replicas
 
 
 class EStep:
@@ -80,8 +81,7 @@ class EStep:
     """Logits of beta, through which a cross-entropy may train the model."""
     if len(self._heads) > 1:
       return self._heads[1]
-    return self.scores + tf.stop_gradient(
-        self._bias.relevance_shift)
+    return self.scores + tf.stop_gradient(self._bias.relevance_shift)
 
   @functools.cached_property
   def _relevance_logits(self):
@@ -186,9 +186,6 @@ class EStep:
     Returns:
       A dict as `PositionBias.collect` takes it.
     """
-    replica = tf.distribute.get_replica_context()
-    replicas = 1 if replica is None else replica.num_replicas_in_sync
-
     def count(flags):
       return tf.reduce_sum(tf.cast(flags, tf.float32))
 
@@ -197,7 +194,7 @@ class EStep:
     sums = {
         # Each replica adds its share, so that a global batch counts once.
         "counters": tf.stack([
-            tf.constant(1.0 / replicas), count(self._overflow),
+            tf.constant(1.0 / num_replicas()), count(self._overflow),
             count(self.is_greater), tf.reduce_sum(pair_weights),
             tf.reduce_sum(cut)]),
         "pointwise": examination.pointwise_statistics(

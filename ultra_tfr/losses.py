@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from ultra_tfr import arguments
 from ultra_tfr import e_step
 from ultra_tfr import lambda_weights
 from ultra_tfr import reduction as reduction_lib
@@ -128,14 +129,12 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
         "normalize_weights": normalize_weights, "seed": seed,
     }
     for argument, choices in _CHOICES.items():
-      if self._options[argument] not in choices:
-        raise ValueError(f"`{argument}` must be one of {choices}, but is "
-                         f"{self._options[argument]!r}.")
-    for argument, minimum in (("temperature", 0.0), ("max_weight", 0.0)):
+      arguments.check_choice(argument, self._options[argument], choices)
+    for argument in ("temperature", "max_weight"):
       value = self._options[argument]
-      if value is not None and not value > minimum:
+      if value is not None and not value > 0:
         raise ValueError(
-            f"`{argument}` must be greater than {minimum}, but is {value}.")
+            f"`{argument}` must be greater than 0.0, but is {value}.")
     for argument in ("tie_threshold", "min_gap", "head_weight"):
       if self._options[argument] < 0:
         raise ValueError(f"`{argument}` must be at least 0, but is "

@@ -41,6 +41,11 @@ class Method:
   knows_examination: bool = False
   em: Optional[Mapping[str, Any]] = None
 
+  @property
+  def estimates_examination(self):
+    """Whether a training ends with an examination curve."""
+    return self.bias is not None and not self.knows_examination
+
   def build(self, num_positions, feedback="click", true_examination=None):
     """Makes what `compile` and `fit` need.
 

@@ -40,6 +40,16 @@ def item_weights(sample_weight, mask):
   return tf.where(mask, weights, 0.0)
 
 
+def num_replicas():
+  """Replicas that train in step: 1 without a distribution strategy.
+
+  >>> num_replicas()
+  1
+  """
+  replica = tf.distribute.get_replica_context()
+  return 1 if replica is None else replica.num_replicas_in_sync
+
+
 def reduce(losses, mask, weights, reduction, normalize_weights=False):
   """Reduces `[B, L]` losses; the mean is over valid items of all replicas.
 
@@ -67,14 +77,13 @@ def reduce(losses, mask, weights, reduction, normalize_weights=False):
     return total
   count = tf.reduce_sum(
       weights if normalize_weights else tf.cast(mask, tf.float32))
-  replica = tf.distribute.get_replica_context()
-  replicas = 1 if replica is None else replica.num_replicas_in_sync
+  replicas = num_replicas()
   if replicas == 1:
     return tf.math.divide_no_nan(total, count)
   # Keras divides a mean by the number of replicas and adds them up. With the
   # global count below, values and gradients are those of one device, also
   # where the batch is split unevenly.
-  all_total, all_count = replica.all_reduce(
+  all_total, all_count = tf.distribute.get_replica_context().all_reduce(
       tf.distribute.ReduceOp.SUM, [tf.stop_gradient(total), count])
   local = tf.math.divide_no_nan(replicas * total, all_count)
   mean = tf.math.divide_no_nan(all_total, all_count)

@@ -162,7 +162,7 @@ def _ndcg_table(by_method):
 
 
 def _curve_table(by_method, true_curve):
-  curves = dict(_curves(by_method))
+  curves = _curves(by_method)
   true_curve = _relative(true_curve)
   if not curves:
     return []

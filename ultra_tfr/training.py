@@ -132,9 +132,9 @@ def make_task(train, valid, test, click_model, *, feedback="click",
   initial = fit_initial_ranker(train, initial_fraction, seed=seed)
   shown = train.sort_by(ranking.score_lists(initial, train), top=num_positions)
   features, labels = shown.pad(num_positions)
-  curve = true_curve(click_model, num_positions)
   stream = FeedbackStream(features, labels, click_model, feedback, seed)
-  return Task(stream, valid, test, train.features, curve)
+  return Task(stream, valid, test, train.features,
+              true_curve(click_model, num_positions))
 
 
 def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
@@ -183,7 +183,7 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
       verbose=verbose)
   examination = None
-  if bias is not None and not method.knows_examination:
+  if method.estimates_examination:
     examination = bias.propensities()["examination"]
   if model_dir is not None:
     exported = os.path.join(model_dir, "model")

@@ -65,7 +65,7 @@ def settings():
 
 
 def verbosity():
-  """Keras's `verbose`: bars on a terminal, a line an epoch on demand."""
+  """Keras's `verbose`: 1 for progress bars, 0 for none."""
   on = sys.stdout.isatty() if FLAGS.progress is None else FLAGS.progress
   return int(on)
 
@@ -81,7 +81,7 @@ def check_flags():
     raise ValueError(
         "--method must name each method once, but is "
         f"{','.join(names)!r}; the methods are {', '.join(methods.METHODS)}.")
-  learns_curve = [_estimates_curve(methods.find(name)) for name in names]
+  chosen = [methods.find(name) for name in names]
   if not 0 < FLAGS.learning_rate < math.inf:
     raise ValueError("--learning_rate must be a positive number, but is "
                      f"{FLAGS.learning_rate}.")
@@ -92,14 +92,10 @@ def check_flags():
       raise ValueError(
           f"--plot {FLAGS.plot}: the file must end in one of "
           f"{', '.join(plots.formats())}; take .png.")
-    if not any(learns_curve):
+    if not any(method.estimates_examination for method in chosen):
       raise ValueError(
           f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
           f"{', '.join(names)} estimates none; add a method such as unbiased.")
-
-
-def _estimates_curve(method):
-  return method.bias is not None and not method.knows_examination
 
 
 def _check_output(flag, path):

@@ -43,8 +43,8 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
   second = examination.unclicked_factor(
       relevance_logits, click_relevant, click_irrelevant)
   inverse = 1.0 / masking.floor_probability(click_relevant)
-  # Two outer products joined before the pairs are formed: b is either clicked
-  # or not, so one select on [B, L] factors would not do for a's factor.
+  # The factor of a depends on whether b was clicked, so the select has to wait
+  # until the pairs are formed.
   both = inverse[:, :, tf.newaxis] * inverse[:, tf.newaxis, :]
   one = first[:, :, tf.newaxis] * second[:, tf.newaxis, :]
   return tf.where(second_clicked[:, tf.newaxis, :], both, one)

@@ -11,6 +11,8 @@ from typing import Union
 
 import numpy as np
 
+from ultra_tfr import arguments
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankingLists:
@@ -57,7 +59,7 @@ class RankingLists:
 
     features = convert("features", np.float32)
     labels = convert("labels", np.float32)
-    row_splits = _as_int64("row_splits", self.row_splits)
+    row_splits = arguments.as_int64("row_splits", self.row_splits)
     object.__setattr__(self, "row_splits", row_splits)
     query_ids = convert("query_ids", None)
     if features.ndim != 2:
@@ -65,7 +67,7 @@ class RankingLists:
           "`features` must have the shape [documents, features], but has the "
           f"shape {list(features.shape)}; reshape it.")
     num_docs = features.shape[0]
-    _check_shape("labels", labels, (num_docs,), "one label a document")
+    arguments.check_shape("labels", labels, (num_docs,), "one label a document")
     if row_splits.ndim != 1 or row_splits.size < 1:
       raise ValueError(
           "`row_splits` must have the shape [lists + 1], but has the shape "
@@ -79,11 +81,12 @@ class RankingLists:
           f"{row_splits[-1]}, smallest step "
           f"{np.diff(row_splits).min(initial=0)}; give where each list starts, "
           "and the number of documents at the end.")
-    _check_shape(
+    arguments.check_shape(
         "query_ids", query_ids, (row_splits.size - 1,), "one id a list")
     if self.doc_ids is not None:
       doc_ids = convert("doc_ids", object)
-      _check_shape("doc_ids", doc_ids, (num_docs,), "one id a document")
+      arguments.check_shape(
+          "doc_ids", doc_ids, (num_docs,), "one id a document")
     if not np.all(np.isfinite(labels)):
       bad = int(np.flatnonzero(~np.isfinite(labels))[0])
       raise ValueError(
@@ -153,7 +156,8 @@ class RankingLists:
       [1.0, 2.0]
     """
     scores = np.asarray(scores)
-    _check_shape("scores", scores, self.labels.shape, "one score a document")
+    arguments.check_shape(
+        "scores", scores, self.labels.shape, "one score a document")
     if np.any(np.isnan(scores)):
       raise ValueError(
           "`scores` must be numbers, but document "
@@ -165,7 +169,7 @@ class RankingLists:
                         np.repeat(np.arange(len(self)), sizes)))
     if top is None:
       return self._take(order, self.row_splits, self.query_ids)
-    top = _positive("top", top)
+    top = arguments.positive("top", top)
     rank = np.arange(sizes.sum()) - np.repeat(self.row_splits[:-1], sizes)
     splits = _splits_of(np.minimum(sizes, top))
     return self._take(order[rank < top], splits, self.query_ids)
@@ -193,12 +197,36 @@ class RankingLists:
       >>> labels.tolist()
       [[0.0, 1.0, -1.0], [2.0, -1.0, -1.0]]
     """
-    sizes = self.list_sizes
+    return (self.pad_values(self.features, 0., list_size),
+            self.pad_values(self.labels, -1., list_size))
+
+  def pad_values(self, values, fill: float, list_size: Optional[int] = None
+                ) -> np.ndarray:
+    """Makes a rectangular array of values that there are one of a document.
+
+    Args:
+      values: `[D]` or `[D, F]`, in the order of the documents.
+      fill: what fills short lists.
+      list_size: L, as in `pad`.
+
+    Returns:
+      float32 `[N, L]` or `[N, L, F]`.
+
+    Raises:
+      ValueError: as `pad`.
+
+    Example:
+      >>> lists = RankingLists([[5.], [6.], [7.]], [0, 1, 2], [0, 2, 3], [1, 2])
+      >>> lists.pad_values([.1, .2, .5], 0.).tolist() == [[
+      ...     np.float32(.1), np.float32(.2)], [.5, 0.]]
+      True
+    """
+    values, sizes = np.asarray(values), self.list_sizes
     longest = int(sizes.max(initial=0))
     if list_size is None:
       list_size = longest
     else:
-      list_size = _positive("list_size", list_size)
+      list_size = arguments.positive("list_size", list_size)
     if longest > list_size:
       raise ValueError(
           f"`list_size` is {list_size}, but the list of query "
@@ -206,11 +234,9 @@ class RankingLists:
           f"choose which to keep with sort_by(scores, top={list_size}) first, "
           "or give a larger `list_size`.")
     valid = np.arange(list_size) < sizes[:, np.newaxis]
-    features = np.zeros(valid.shape + (self.num_features,), np.float32)
-    labels = np.full(valid.shape, -1., np.float32)
-    features[valid] = self.features
-    labels[valid] = self.labels
-    return features, labels
+    padded = np.full(valid.shape + values.shape[1:], fill, np.float32)
+    padded[valid] = values
+    return padded
 
   def widen(self, num_features: int) -> "RankingLists":
     """Appends features that are 0, as sparse formats mean what they leave out.
@@ -284,26 +310,3 @@ def _splits_of(sizes) -> np.ndarray:
 def _index_type(indices):
   # An empty Python list has float dtype, which numpy rejects as an index.
   return None if np.size(indices) else np.int64
-
-
-def _as_int64(name, values) -> np.ndarray:
-  array = np.asarray(values)
-  if not np.issubdtype(array.dtype, np.integer):
-    raise ValueError(
-        f"`{name}` must hold integers, but has the dtype {array.dtype}; "
-        "convert it.")
-  return array.astype(np.int64)
-
-
-def _positive(name, value) -> int:
-  if isinstance(value, bool) or value != int(value) or value < 1:
-    raise ValueError(
-        f"`{name}` must be an integer of at least 1, but is {value!r}.")
-  return int(value)
-
-
-def _check_shape(name, array, expected, meaning):
-  if array.shape != expected:
-    raise ValueError(
-        f"`{name}` must have the shape {list(expected)}, {meaning}, but has "
-        f"the shape {list(array.shape)}; bring it to that length.")

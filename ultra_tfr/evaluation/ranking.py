@@ -61,8 +61,8 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
   """
   metrics = {f"ndcg@{n}": on_ranking(tfr.keras.metrics.NDCGMetric(topn=n))
              for n in topn}
-  padded = _pad(scores, lists)
-  _, labels = lists.pad()
+  padded = lists.pad_values(scores, 0.0)
+  labels = lists.pad_values(lists.labels, -1.0)
   for start in range(0, len(lists), batch_lists):
     rows = slice(start, start + batch_lists)
     for metric in metrics.values():
@@ -82,10 +82,3 @@ def evaluate(model, lists, topn=TOPN):
     A dict such as `{"ndcg@10": 0.5}`.
   """
   return ndcg(lists, score_lists(model, lists), topn)
-
-
-def _pad(values, lists):
-  padded = np.zeros([len(lists), int(lists.list_sizes.max())], np.float32)
-  filled = np.arange(padded.shape[1]) < lists.list_sizes[:, np.newaxis]
-  padded[filled] = values
-  return padded

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import arguments
 from ultra_tfr.data.labels import weighted_sum
 from ultra_tfr.simulation.dwell import simulate_dwell
 
@@ -31,9 +32,7 @@ class FeedbackStream:
   """
 
   def __init__(self, features, labels, click_model, feedback="click", seed=0):
-    if feedback not in FEEDBACK:
-      raise ValueError(
-          f"`feedback` must be one of {FEEDBACK}, but is {feedback!r}.")
+    arguments.check_choice("feedback", feedback, FEEDBACK)
     self._features = np.asarray(features, np.float32)
     self.labels = np.asarray(labels, np.float32)
     self._click_model, self._feedback = click_model, feedback
