@@ -1,0 +1,174 @@
+"""Counterfactual estimates: what a ranking is worth, from logged feedback.
+
+Feedback is biased by the position at which an item was shown. Weighted by the
+inverse of that bias it estimates, item by item, what does not depend on the
+position; and whatever is additive over items, such as DCG, is then estimated
+without bias for any other ranking of the same items.
+"""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ultra_tfr.core import masking
+from ultra_tfr.core import pairs
+from ultra_tfr.core import weights as weights_lib
+
+
+def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
+                        *, scale=1.0, max_weight=None):
+  """Feedback with the position's bias taken out, item by item.
+
+      c w           w = min(scale / p1, max_weight)          without p0
+      (c - p0) w    w = min(scale / (p1 - p0), max_weight)   with p0
+
+  With p1 = theta, the chance of examination, and scale theta_1 the expectation
+  is the feedback as if the item had been shown at position 1. That is
+  identified, while theta is only up to a constant. With p0, the chance of a
+  click on an irrelevant item, E[c] = p0 + (p1 - p0) beta, and only differences
+  are identified; with the scale p1_1 - p0_1 the expectation is the feedback at
+  position 1 beyond that of an irrelevant item. Estimates are negative there
+  where an item was not clicked.
+
+  The cap makes large weights smaller and so trades variance for bias.
+
+  Args:
+    feedback: `[B, L]`, c >= 0. With `click_irrelevant` 0 or 1: what an
+      irrelevant item gets on average is a chance of a click, and says nothing
+      about the size of other feedback.
+    mask: `[B, L]` booleans, the items that count.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position, or None for 0.
+    scale: a number, or a tensor that broadcasts to `[B, L]`.
+    max_weight: the cap of w, or None. Without it w is capped by
+      `masking.MIN_PROBABILITY`, also where p0 is p1.
+
+  Returns:
+    A tuple of `[B, L]` tensors, 0 outside the mask: the estimates; w; and
+    feedback times what the cap took away from w.
+
+  Source: Joachims, Swaminathan & Schnabel, "Unbiased Learning-to-Rank with
+  Biased Feedback", WSDM 2017, equation 5; with p0 Vardasbi, Oosterhuis & de
+  Rijke, "When Inverse Propensity Scoring does not Work", CIKM 2020, after
+  Agarwal et al., "Addressing Trust Bias for Unbiased Learning-to-Rank", WWW
+  2019.
+
+  >>> estimates, weights, clipped = relevance_estimates(
+  ...     tf.constant([[1.0, 1.0, 0.0]]), tf.constant([[True] * 3]),
+  ...     tf.constant([[0.8, 0.2, 0.1]]), scale=0.8, max_weight=3.0)
+  >>> estimates.numpy().round(4).tolist()
+  [[1.0, 3.0, 0.0]]
+  >>> clipped.numpy().round(4).tolist()
+  [[0.0, 1.0, 0.0]]
+  """
+  feedback = masking.zero_where_invalid(mask, feedback)
+  contrast, surplus = click_relevant, feedback
+  if click_irrelevant is not None:
+    contrast = click_relevant - click_irrelevant
+    surplus = feedback - click_irrelevant
+  kept, cut = weights_lib.scale_and_clip(
+      1.0 / masking.floor_probability(contrast), scale, max_weight)
+  return (masking.zero_where_invalid(mask, surplus * kept),
+          masking.zero_where_invalid(mask, kept),
+          masking.zero_where_invalid(mask, feedback * cut))
+
+
+def dcg_discounts(ranks, topn=None):
+  """`1 / log2(1 + rank)`, and 0 beyond the cutoff.
+
+  Args:
+    ranks: floats of any shape, from 1.
+    topn: the last rank that counts, or None.
+
+  Returns:
+    Discounts, of the shape of `ranks`.
+
+  >>> dcg_discounts(tf.constant([1.0, 3.0, 4.0]), topn=3).numpy().round(4)
+  array([1. , 0.5, 0. ], dtype=float32)
+  """
+  return _cut(math.log(2.0) / tf.math.log1p(ranks), ranks, topn)
+
+
+def reciprocal_ranks(ranks, topn=None):
+  """`1 / rank`, and 0 beyond the cutoff.
+
+  Args:
+    ranks: floats of any shape, from 1.
+    topn: the last rank that counts, or None.
+
+  Returns:
+    Reciprocals, of the shape of `ranks`.
+
+  >>> reciprocal_ranks(tf.constant([1.0, 2.0, 4.0]), topn=3).numpy()
+  array([1. , 0.5, 0. ], dtype=float32)
+  """
+  return _cut(1.0 / ranks, ranks, topn)
+
+
+def _cut(values, ranks, topn):
+  if topn is None:
+    return values
+  return tf.where(ranks <= topn, values, tf.zeros_like(values))
+
+
+class RequestTotals(NamedTuple):
+  """Sums over the items of each request, all linear in the estimates.
+
+  Attributes:
+    gain: `[B]`, the sum of the estimates.
+    rank: `[B]`, that of estimate times rank.
+    dcg: `[B, T]`, that of estimate times discount, for each cutoff.
+    ideal_dcg: `[B, T]`, the largest `dcg` of any order of the items.
+    reciprocal_rank: `[B, T]`, the sum of estimate over rank.
+  """
+
+  gain: tf.Tensor
+  rank: tf.Tensor
+  dcg: tf.Tensor
+  ideal_dcg: tf.Tensor
+  reciprocal_rank: tf.Tensor
+
+
+def request_totals(scores, estimates, mask, topn):
+  """What a ranking by score is worth for each request.
+
+  Of items of equal score the one with the smallest estimate ranks first, so a
+  constant score is never rewarded and the order of items does not matter.
+
+  Args:
+    scores: `[B, L]`, the highest ranks first.
+    estimates: `[B, L]`, of `relevance_estimates`, may be times item weights.
+    mask: `[B, L]` booleans, the items that are ranked.
+    topn: a sequence of T cutoffs, each a number or None.
+
+  Returns:
+    `RequestTotals`.
+
+  >>> totals = request_totals(
+  ...     tf.constant([[2.0, 3.0]]), tf.constant([[4.0, 0.0]]),
+  ...     tf.constant([[True, True]]), topn=(1, 2))
+  >>> totals.rank.numpy().tolist(), totals.reciprocal_rank.numpy().tolist()
+  ([8.0], [[0.0, 2.0]])
+  """
+  estimates = masking.zero_where_invalid(mask, estimates)
+  dtype = estimates.dtype
+  ranks = tf.cast(pairs.ranks(scores, estimates, mask), dtype)
+  last = tf.fill(tf.shape(estimates), dtype.min)
+  best = tf.sort(tf.where(mask, estimates, last), direction="DESCENDING")
+  places = tf.cast(tf.range(1, tf.shape(estimates)[1] + 1), dtype)
+  count = tf.reduce_sum(tf.cast(mask, dtype), axis=1, keepdims=True)
+  best = masking.zero_where_invalid(places <= count, best)
+
+  def total(values):
+    return tf.reduce_sum(values, axis=1)
+
+  def by_cutoff(values, factors_at):
+    return tf.stack([total(values * factors_at(n)) for n in topn], axis=1)
+
+  return RequestTotals(
+      gain=total(estimates), rank=total(estimates * ranks),
+      dcg=by_cutoff(estimates, lambda n: dcg_discounts(ranks, n)),
+      ideal_dcg=by_cutoff(best, lambda n: dcg_discounts(places, n)),
+      reciprocal_rank=by_cutoff(
+          estimates, lambda n: reciprocal_ranks(ranks, n)))

@@ -1,0 +1,299 @@
+"""Evaluation of rankers on logged feedback, without labels.
+
+Rankers are judged by what the log says about the items they put on top, with
+the bias of the logged positions taken out (`core.counterfactual`):
+
+*   `dcg@n`: mean over requests of the sum of estimate / log2(1 + rank): IPS,
+    unbiased if the propensities are right and `max_weight` is None.
+*   `snips_dcg@n`: the same sum over that of the estimates: the mean discount of
+    a unit of feedback. A little biased, with less variance; at most 1, if
+    there is no p0.
+*   `ndcg@n`: mean DCG over mean ideal DCG, a ratio of sums. The ideal is that
+    of the same estimates; as a maximum over orders it is biased upwards. So
+    NDCG compares rankers on one log, and is no absolute number.
+*   `arp`: the average rank of a unit of feedback; lower is better. No cutoff.
+*   `mrr@n`, `snips_mrr@n`: as DCG, with 1 / rank in place of the discount. Each
+    item with feedback counts as the one that was sought, also where a request
+    has several, so that `mrr@n` may exceed 1.
+
+NDCG and ARP are self-normalised as they are. The self-normalised estimators
+divide by the sum of all estimates, for clicks that of the inverse propensities
+of the clicked items; with p0 that of (click - p0) w over all items.
+
+Sources: Joachims, Swaminathan & Schnabel, WSDM 2017; Swaminathan & Joachims,
+"The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015;
+Agarwal et al., WWW 2019 and Vardasbi et al., CIKM 2020 (p0).
+"""
+
+import dataclasses
+
+import numpy as np
+
+from ultra_tfr import arguments
+from ultra_tfr.evaluation import bootstrap
+from ultra_tfr.evaluation import log_totals
+from ultra_tfr.evaluation.log_totals import LogTotals
+
+_WITH_CUTOFF = ("dcg", "snips_dcg", "ndcg", "mrr", "snips_mrr")
+_MIN_CLICK = 1e-6
+# Requests whose bootstrap draws are in memory at a time.
+_DRAWN = 2**14
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+  """A number, and how far it could have come out else.
+
+  Attributes:
+    value: the estimate; NaN where there is nothing to divide by.
+    low: the lower end of the bootstrap interval.
+    high: its upper end.
+    standard_error: by the bootstrap. Like the interval it is NaN if fewer than
+      two requests have feedback.
+  """
+
+  value: float
+  low: float
+  high: float
+  standard_error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class LogEvaluation:
+  """What a log says about a ranker.
+
+  Attributes:
+    estimates: `Estimate` by name, see the module.
+    num_requests: requests with at least one item that counts.
+    num_requests_with_feedback: those with feedback > 0.
+    num_items: items that count.
+    num_items_with_feedback: those with feedback > 0.
+    num_left_out: items with feedback, 0 included, but without a position or
+      with p1 = 0, which do not count and are not ranked.
+    effective_sample_size: (sum w)^2 / sum w^2 over items with feedback > 0. Far
+      below their number, a few heavy items decide.
+    clipped_share: the share of weight times feedback that `max_weight` took.
+  """
+
+  estimates: dict[str, Estimate]
+  num_requests: int
+  num_requests_with_feedback: int
+  num_items: int
+  num_items_with_feedback: int
+  num_left_out: int
+  effective_sample_size: float
+  clipped_share: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClickLikelihood:
+  """How well predictions fit clicks; without data everything is NaN.
+
+  Attributes:
+    log_likelihood: the mean over items, natural logarithm.
+    perplexity: 2 to the mean over items of -log2 P(what happened): 1 for
+      certain and right, 2 for a coin's toss.
+    by_position: float64 `[K]`, the perplexity at positions 1 to the last one.
+  """
+
+  log_likelihood: float
+  perplexity: float
+  by_position: np.ndarray
+
+
+def evaluate_log(scores, feedback, positions, click_relevant,
+                 click_irrelevant=None, *, topn=(3, 5, 10), scale=1.0,
+                 max_weight=None, weights=None, level=0.9, replicates=200,
+                 seed=0):
+  """Evaluates a ranker on a log that is in memory.
+
+  For one that is streamed, see `log_totals.LogTotals` and `summarize`.
+
+  Args:
+    scores: `[N, L]`, the highest ranks first. Of equal scores the item with the
+      smallest estimate ranks first, so a constant score is never rewarded.
+    feedback: `[N, L]`, and so on to `weights`: see `LogTotals.update`.
+    positions: `[N, L]`.
+    click_relevant: `[N, L]`.
+    click_irrelevant: `[N, L]` or None.
+    topn: the cutoffs.
+    scale: a number, `[N, 1]` or `[N, L]`.
+    max_weight: cap of the inverse propensities after scaling, or None.
+    weights: `[N, 1]`, `[N, L]` or None.
+    level: see `summarize`, and so are the others.
+    replicates: a number.
+    seed: an int.
+
+  Returns:
+    A `LogEvaluation`.
+
+  Raises:
+    ValueError: if a shape or a value does not fit.
+
+  >>> log = {"feedback": [[1, 0], [0, 1]], "positions": [[1, 2], [1, 2]],
+  ...        "click_relevant": [[1.0, 0.5], [1.0, 0.5]]}
+  >>> found = evaluate_log([[2.0, 1.0], [2.0, 1.0]], **log, topn=(2,))
+  >>> found.estimates["arp"].value, found.effective_sample_size
+  (1.6666666666666667, 1.8)
+  """
+  totals = LogTotals(topn=topn, max_weight=max_weight)
+  totals.update(scores, feedback, positions, click_relevant, click_irrelevant,
+                scale=scale, weights=weights)
+  return summarize(totals, level=level, replicates=replicates, seed=seed)
+
+
+def summarize(totals, *, level=0.9, replicates=200, seed=0):
+  """What a log says about a ranker.
+
+  Args:
+    totals: `log_totals.LogTotals` of the ranker.
+    level: the share of bootstrap replicates in the interval.
+    replicates: how many there are.
+    seed: an int, of their draws of requests.
+
+  Returns:
+    A `LogEvaluation`.
+
+  Raises:
+    ValueError: if an argument is out of range.
+  """
+  counts = totals.counts()
+  return LogEvaluation(
+      _estimates([totals], level, replicates, seed),
+      int(counts.requests), int(counts.requests_with_feedback),
+      int(counts.items), int(counts.items_with_feedback),
+      int(counts.left_out),
+      float(_ratio(counts.weight**2, counts.squared_weight, 0.0)),
+      float(_ratio(counts.clipped, counts.feedback, 0.0)))
+
+
+def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
+  """One ranker minus another, on the same requests.
+
+  The draws of requests are shared, so what both rankers have in common does
+  not widen the intervals.
+
+  Args:
+    totals: `log_totals.LogTotals` of the ranker.
+    baseline: that of the other: the same settings, updated with the same log.
+    level: as in `summarize`, and so are the others.
+    replicates: a number.
+    seed: an int.
+
+  Returns:
+    A dict of `Estimate` of the differences, by name.
+
+  Raises:
+    ValueError: if settings or requests differ.
+
+  >>> rankers = LogTotals(topn=(1,)), LogTotals(topn=(1,))
+  >>> for totals, scores in zip(rankers, ([[2.0, 1.0]], [[1.0, 2.0]])):
+  ...   totals.update(scores, [[1, 0]], [[1, 2]], [[1.0, 0.5]])
+  >>> compare(*rankers)["arp"].value
+  -1.0
+  """
+  settings = [(t.topn, t.max_weight) for t in (totals, baseline)]
+  if settings[0] != settings[1]:
+    raise ValueError(
+        "`baseline` must have the `topn` and `max_weight` of `totals`, "
+        f"{settings[0]}, but has {settings[1]}; build both alike.")
+  tables = [t.table() for t in (totals, baseline)]
+  # Weight and gain of a request come from the log, not from the scores.
+  if len(tables[0]) != len(tables[1]) or not np.allclose(
+      tables[0][:, :2], tables[1][:, :2]):
+    raise ValueError(
+        "`baseline` must have the requests of `totals` in the same order, but "
+        f"has {len(tables[1])} of {len(tables[0])}, or with other feedback; "
+        "update both with the same log.")
+  return _estimates([totals, baseline], level, replicates, seed)
+
+
+def _estimates(rankers, level, replicates, seed):
+  """The `Estimate`s of one ranker, or the differences of two, by name."""
+  if not 0 < level < 1:
+    raise ValueError(f"`level` must be in (0, 1), but is {level}; 0.9 leaves "
+                     "out a twentieth at each end.")
+  if arguments.positive("replicates", replicates) < 2:
+    raise ValueError("`replicates` must be at least 2, but is 1; 200 are "
+                     "enough for an interval.")
+  tables = np.stack([totals.table() for totals in rankers], axis=1)
+  values = _difference(_values(tables.sum(axis=0)))
+  drawn = _difference(_values(_drawn_sums(tables, replicates, seed)))
+  low, high = bootstrap.interval(drawn, level)
+  known = np.isfinite(low) & (rankers[0].counts().requests_with_feedback > 1)
+  error = np.nanstd(np.where(known, drawn, 0.0), axis=0, ddof=1)
+  names = [f"{name}@{n}" for name in _WITH_CUTOFF for n in rankers[0].topn]
+  ends = np.where(known, [low, high, error], np.nan).T.tolist()
+  return {name: Estimate(value, *row) for name, value, row in zip(
+      [*names, "arp"], values.tolist(), ends)}
+
+
+def _drawn_sums(tables, replicates, seed):
+  """Sums over drawn requests, `[B, R, M]`, of tables `[N, R, M]`."""
+  sums = np.zeros([replicates, np.prod(tables.shape[1:])])
+  for start in range(0, len(tables), _DRAWN):
+    rows = tables[start:start + _DRAWN]
+    counts = bootstrap.resample(len(rows), replicates, seed=[seed, start])
+    sums += counts.astype(np.float64) @ rows.reshape([len(rows), -1])
+  return sums.reshape([replicates, *tables.shape[1:]])
+
+
+def _values(sums):
+  """Estimates `[.., E]` from sums of `LogTotals.table` over requests."""
+  requests, gain, rank = np.split(sums[..., :3], 3, axis=-1)
+  dcg, ideal, reciprocal = np.split(sums[..., 3:], 3, axis=-1)
+  return np.concatenate([
+      _ratio(dcg, requests), _ratio(dcg, gain), _ratio(dcg, ideal),
+      _ratio(reciprocal, requests), _ratio(reciprocal, gain),
+      _ratio(rank, gain)], axis=-1)
+
+
+def _difference(values):
+  """The first ranker minus the second, of `[.., R, E]`; R may be 1."""
+  return values[..., 0, :] - values[..., 1:, :].sum(axis=-2)
+
+
+def _ratio(numerator, denominator, otherwise=np.nan):
+  seen = np.greater(denominator, 0)
+  return np.where(
+      seen, numerator / np.where(seen, denominator, 1.0), otherwise)
+
+
+def click_likelihood(feedback, click_probability, positions):
+  """How well predicted probabilities of clicks fit the clicks of a log.
+
+  Predictions are kept between 1e-6 and 1 - 1e-6.
+
+  Args:
+    feedback: `[N, L]`, a click where > 0, negative or NaN for padding.
+    click_probability: `[N, L]`, the predicted P(feedback > 0).
+    positions: `[N, L]`, 1-based display positions; items with 0 are left out.
+
+  Returns:
+    A `ClickLikelihood`.
+
+  Raises:
+    ValueError: if a shape or a probability is not as above.
+
+  Source: Dupret & Piwowarski, "A User Browsing Model to Predict Search Engine
+  Click Data from Past Observations", SIGIR 2008 (perplexity by position).
+
+  >>> click_likelihood([[1, 0]], [[0.5, 0.75]], [[1, 3]]).by_position.tolist()
+  [2.0, nan, 4.0]
+  """
+  feedback = log_totals.lists("feedback", feedback)
+  positions = log_totals.lists("positions", positions, feedback.shape)
+  probability = log_totals.lists(
+      "click_probability", click_probability, feedback.shape)
+  mask = log_totals.valid_items(feedback) & (positions >= 1)
+  log_totals.check_values(
+      "click_probability", probability,
+      mask & ~((probability >= 0) & (probability <= 1)),
+      "be in [0, 1]", "give probabilities, not logits")
+  clicked, places = feedback[mask] > 0, positions[mask].astype(np.int64) - 1
+  right = np.where(clicked, probability[mask], 1.0 - probability[mask])
+  bits = -np.log2(np.clip(right, _MIN_CLICK, 1.0 - _MIN_CLICK))
+  by_position = _ratio(np.bincount(places, bits), np.bincount(places))
+  mean = float(_ratio(bits.sum(), bits.size))
+  return ClickLikelihood(
+      float(-mean * np.log(2.0)), 2.0**mean, 2.0**by_position)
