@@ -1,19 +1,24 @@
 """Flags and steps that the commands share."""
 
+import json
 import math
 import os
 import sys
 
 from absl import flags
+import numpy as np
 
 from ultra_tfr import methods
 from ultra_tfr import training
+from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
+from ultra_tfr.simulation.click_models import CLICK_MODELS
 
 FLAGS = flags.FLAGS
 
 
-def define_flags(hidden_units, steps, learning_rate, method):
+def define_flags(hidden_units, steps, learning_rate, method,
+                 plot="the examination curves"):
   """Defines the flags that all training commands have.
 
   Args:
@@ -21,21 +26,40 @@ def define_flags(hidden_units, steps, learning_rate, method):
     steps: batches, likewise.
     learning_rate: of Adam, likewise.
     method: names of methods, likewise.
+    plot: what --plot draws.
   """
+  define_run_flags()
+  flags.DEFINE_string(
+      "plot", None, f"File to draw {plot} to, such as curves.png.")
+  flags.DEFINE_list("method", method, "Methods, separated by commas: "
+                    f"{', '.join(methods.METHODS)}.")
+  define_training_flags(hidden_units, steps, learning_rate)
+
+
+def define_run_flags():
+  """Defines the flags that all commands have."""
   flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
-  flags.DEFINE_string("plot", None, "File to draw the examination curves to, "
-                      "such as curves.png.")
-  flags.DEFINE_integer("seed", 0, "Seed of data, feedback and initialisation.",
-                       lower_bound=0)
+  flags.DEFINE_integer("seed", 0, "Seed of all that is random.", lower_bound=0)
   flags.DEFINE_boolean(
       "progress", None,
       "Progress bars; by default if the output goes to a terminal.")
-  flags.DEFINE_list("method", method, "Methods, separated by commas: "
-                    f"{', '.join(methods.METHODS)}.")
+
+
+def define_training_flags(hidden_units, steps, learning_rate):
+  """Defines the flags of a training.
+
+  Args:
+    hidden_units: sizes as strings, a command's default.
+    steps: batches, likewise; None for a number that suits the data.
+    learning_rate: of Adam, likewise.
+  """
   default = training.Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
                     "Sizes of the hidden layers of each tower.")
-  flags.DEFINE_integer("steps", steps, "Batches to train on.", lower_bound=1)
+  flags.DEFINE_integer(
+      "steps", steps, "Batches to train on." + (
+          " By default ten passes over the log, but at least 200 batches and "
+          "at most 3000." if steps is None else ""), lower_bound=1)
   flags.DEFINE_float("learning_rate", learning_rate,
                      "Of Adam at the start; it falls to 0 by a cosine.",
                      lower_bound=0)
@@ -45,8 +69,28 @@ def define_flags(hidden_units, steps, learning_rate, method):
                        "Steps between two validations.", lower_bound=1)
 
 
-def settings():
+def define_synthetic_flags():
+  """Defines the flags of commands that can train on made-up data."""
+  flags.DEFINE_integer("train_queries", 2000, "Training queries.",
+                       lower_bound=1)
+  flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
+                       lower_bound=1)
+  flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
+
+
+def make_synthetic():
+  """Makes the `SyntheticData` that the flags describe."""
+  print(f"Making {FLAGS.train_queries} training queries, and ranking them by "
+        "a ranker that saw the labels of 1 % of them ...", flush=True)
+  return synthetic.generate(FLAGS.train_queries, FLAGS.valid_queries,
+                            FLAGS.test_queries, seed=FLAGS.seed)
+
+
+def settings(steps=None):
   """The `training.Settings` that the flags describe.
+
+  Args:
+    steps: where --steps is not given.
 
   Raises:
     ValueError: if a layer size is no positive whole number.
@@ -60,7 +104,7 @@ def settings():
     sizes.append(int(size))
   return training.Settings(
       hidden_units=tuple(sizes), batch_size=FLAGS.batch_size,
-      steps=FLAGS.steps, learning_rate=FLAGS.learning_rate,
+      steps=FLAGS.steps or steps, learning_rate=FLAGS.learning_rate,
       validate_every=FLAGS.validate_every)
 
 
@@ -82,24 +126,38 @@ def check_flags():
         "--method must name each method once, but is "
         f"{','.join(names)!r}; the methods are {', '.join(methods.METHODS)}.")
   chosen = [methods.find(name) for name in names]
+  check_training_and_files()
+  if FLAGS.plot and not any(method.estimates_examination for method in chosen):
+    raise ValueError(
+        f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
+        f"{', '.join(names)} estimates none; add a method such as unbiased.")
+
+
+def check_training_and_files():
+  """Fails early, like `check_flags`, whatever the methods and the plot are.
+
+  Raises:
+    ValueError: if the learning rate or the files to write are not possible.
+  """
   if not 0 < FLAGS.learning_rate < math.inf:
     raise ValueError("--learning_rate must be a positive number, but is "
                      f"{FLAGS.learning_rate}.")
-  for flag in ("json", "plot"):
-    _check_output(flag, FLAGS[flag].value)
+  check_output("json", FLAGS.json)
+  check_output("plot", FLAGS.plot)
   if FLAGS.plot:
     if os.path.splitext(FLAGS.plot)[1][1:].lower() not in plots.formats():
       raise ValueError(
           f"--plot {FLAGS.plot}: the file must end in one of "
           f"{', '.join(plots.formats())}; take .png.")
-    if not any(method.estimates_examination for method in chosen):
-      raise ValueError(
-          f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
-          f"{', '.join(names)} estimates none; add a method such as unbiased.")
 
 
-def _check_output(flag, path):
-  """Raises a `ValueError` if no file can be written there."""
+def check_output(flag, path):
+  """Raises a `ValueError` if no file can be written there.
+
+  Args:
+    flag: its name.
+    path: its value, or None.
+  """
   if not path:
     return
   folder = os.path.dirname(os.path.abspath(path))
@@ -110,6 +168,30 @@ def _check_output(flag, path):
   if os.path.isdir(path):
     raise ValueError(
         f"--{flag} {path} must be a file, but is a folder; add a file name.")
+
+
+def make_click_model(lists, names, name):
+  """Simulated users for labelled lists, e.g. of LETOR files.
+
+  Args:
+    lists: `RankingLists` of each file, or None for none.
+    names: of the files, for the messages.
+    name: a key of `CLICK_MODELS`.
+
+  Returns:
+    A click model that knows the highest grade of all files.
+
+  Raises:
+    ValueError: if a label is no whole grade.
+  """
+  for part, path in zip(lists, names):
+    odd = part.labels[part.labels != np.round(part.labels)] if part else ()
+    if len(odd):
+      raise ValueError(
+          f"{path}: labels must be whole grades, from which clicks are "
+          f"simulated, but there is {odd[0]:g}; round them.")
+  grades = int(max(part.labels.max() for part in lists if part))
+  return CLICK_MODELS[name](max_grade=max(grades, 1))
 
 
 def give_results(results, seconds):
@@ -124,3 +206,15 @@ def give_results(results, seconds):
     results.write_json(FLAGS.json, seconds)
   if FLAGS.plot:
     results.plot(FLAGS.plot)
+
+
+def write_json(path, values):
+  """Writes a file of JSON.
+
+  Args:
+    path: the file.
+    values: ready for JSON.
+  """
+  with open(path, "w", encoding="utf-8") as file:
+    json.dump(values, file, indent=2)
+    file.write("\n")

@@ -7,7 +7,6 @@ from absl import flags
 from ultra_tfr import report
 from ultra_tfr import training
 from ultra_tfr.commands import common
-from ultra_tfr.data import synthetic
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
@@ -17,11 +16,7 @@ def define_flags():
   """Defines the flags of this command."""
   common.define_flags(["128", "64"], steps=1400, learning_rate=2e-3,
                       method=["oracle-pairwise", "naive-pairwise", "unbiased"])
-  flags.DEFINE_integer("train_queries", 2000, "Training queries.",
-                       lower_bound=1)
-  flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
-                       lower_bound=1)
-  flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
+  common.define_synthetic_flags()
   flags.DEFINE_float("eta", 1.0, "Severity of position bias, 0 for none.",
                      lower_bound=0)
 
@@ -30,12 +25,9 @@ def main():
   """Runs the command."""
   common.check_flags()
   settings, start = common.settings(), time.monotonic()
-  print(f"Making {FLAGS.train_queries} training queries, and ranking them by "
-        "a ranker that saw the labels of 1 % of them ...", flush=True)
-  data = synthetic.generate(FLAGS.train_queries, FLAGS.valid_queries,
-                            FLAGS.test_queries, seed=FLAGS.seed)
   task = training.make_task(
-      *data, PositionBasedModel(eta=FLAGS.eta), seed=FLAGS.seed)
+      *common.make_synthetic(), PositionBasedModel(eta=FLAGS.eta),
+      seed=FLAGS.seed)
   results = report.Results("synthetic")
   for name in FLAGS.method:
     print(f"Training {name} ...", flush=True)

@@ -4,7 +4,6 @@ import os
 import time
 
 from absl import flags
-import numpy as np
 
 from ultra_tfr import methods
 from ultra_tfr import report
@@ -67,11 +66,9 @@ def main():
              for name in FLAGS.method for seed in seeds}
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
-  for part, path in zip((train, valid, test),
-                        (FLAGS.train, FLAGS.valid, FLAGS.test)):
-    _check_grades(part, path)
-  grades = int(max(part.labels.max() for part in (train, valid, test) if part))
-  click_model = CLICK_MODELS[FLAGS.click_model](max_grade=max(grades, 1))
+  click_model = common.make_click_model(
+      (train, valid, test), (FLAGS.train, FLAGS.valid, FLAGS.test),
+      FLAGS.click_model)
   for name in FLAGS.method:
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
@@ -102,17 +99,6 @@ def _read():
   # A file may lack the last features: what svmlight leaves out is 0.
   width = max(part.num_features for part in parts if part)
   return [part and part.widen(width) for part in parts]
-
-
-def _check_grades(lists, path):
-  """Raises unless simulated users can make sense of the labels."""
-  if lists is None:
-    return
-  odd = lists.labels[lists.labels != np.round(lists.labels)]
-  if len(odd):
-    raise ValueError(
-        f"{path}: labels must be whole grades, from which clicks are "
-        f"simulated, but there is {odd[0]:g}; round them.")
 
 
 def _hold_out(train, seed):

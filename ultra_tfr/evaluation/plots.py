@@ -1,6 +1,7 @@
-"""Plots of bias estimates, as PNG or any format that matplotlib writes."""
+"""Plots of results, as PNG or any format that matplotlib writes."""
 
 from matplotlib import figure
+import numpy as np
 
 
 def formats():
@@ -42,6 +43,43 @@ def plot_examination(path, estimated, true_examination=None, title=None):
   axes.set_xlabel("display position")
   axes.set_ylabel("examination, relative to position 1")
   axes.set_ylim(bottom=0)
+  axes.xaxis.get_major_locator().set_params(integer=True)
+  axes.grid(alpha=0.3)
+  axes.legend()
+  if title:
+    axes.set_title(title)
+  chart.savefig(path, dpi=120)
+
+
+def plot_uplift(path, daily, cumulative, quantity, title=None):
+  """Draws how much better B does than A, day by day and so far.
+
+  Args:
+    path: the file; its ending chooses the format.
+    daily: `[days, 3]` uplift of each day and the ends of its interval, as
+      shares; NaN is not drawn.
+    cumulative: `[days, 3]` the same of all days up to each.
+    quantity: what there is more or less of.
+    title: of the plot.
+
+  Raises:
+    ValueError: if the format is unknown.
+
+  >>> plot_uplift("uplift.png", [[.1, -.1, .3], [.2, 0., .4]],
+  ...             [[.1, -.1, .3], [.15, .01, .29]], "clicks a visit")
+  """
+  daily, cumulative = (
+      100.0 * np.asarray(values, np.float64) for values in (daily, cumulative))
+  days = np.arange(len(daily)) + 1
+  chart = figure.Figure(figsize=(6, 4), layout="constrained")
+  axes = chart.subplots()
+  axes.axhline(0.0, color="black", linewidth=1)
+  axes.errorbar(days, daily[:, 0], np.abs(daily[:, 1:] - daily[:, :1]).T,
+                fmt="o", markersize=4, color="gray", label="day")
+  axes.plot(days, cumulative[:, 0], marker=".", label="all days so far")
+  axes.fill_between(days, cumulative[:, 1], cumulative[:, 2], alpha=0.2)
+  axes.set_xlabel("day")
+  axes.set_ylabel(f"uplift of B in {quantity}, %\nwith 95 % interval")
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.3)
   axes.legend()

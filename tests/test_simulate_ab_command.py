@@ -1,0 +1,253 @@
+"""Tests of `ultra-tfr simulate-ab`: ultra_tfr.commands.simulate_ab."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ultra_tfr import scorers
+
+# Each call has a process of its own, since absl's flags are global, and
+# TensorFlow is imported once for all.
+_RUN_ALL = """
+import json
+import os
+import sys
+import traceback
+
+from ultra_tfr import cli
+from ultra_tfr.commands import simulate_ab
+
+cli.COMMANDS.setdefault("simulate_ab", "")
+for name, words in json.load(open("calls.json")).items():
+  child = os.fork()
+  if not child:
+    for descriptor, kind in ((1, "out"), (2, "err")):
+      file = os.open(f"{name}.{kind}", os.O_WRONLY | os.O_CREAT)
+      os.dup2(file, descriptor)
+    code = 1
+    try:
+      cli.run(["ultra-tfr", "simulate_ab", *words])
+    except SystemExit as end:
+      code = end.code or 0
+    except BaseException:
+      traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+      stream.flush()
+    os._exit(code)
+  with open(f"{name}.status", "w") as file:
+    file.write(str(os.WEXITSTATUS(os.waitpid(child, 0)[1])))
+"""
+_TINY = ["--train_queries=40", "--valid_queries=10", "--test_queries=20",
+         "--steps=4", "--validate_every=2", "--hidden_units=8",
+         "--visits_per_day=200"]
+_SERVE = ["--model_a=worse", "--model_b=better", "--test=test.txt"]
+
+
+def _serve(*changes):
+  """The words of a call with exported rankers, but for some."""
+  keep = [word for word in _SERVE if not any(
+      change.startswith(word.partition("=")[0]) for change in changes)]
+  return [*keep, *changes]
+
+
+_GOOD = {
+    "train": [*_TINY, "--json=train.json", "--plot=train.png", "--days=3",
+              "--method=naive-pairwise,unbiased", "--seed=2",
+              "--click_model=ubm", "--num_positions=5"],
+    "again": [*_TINY, "--json=again.json", "--days=3",
+              "--method=naive-pairwise,unbiased", "--seed=2",
+              "--click_model=ubm", "--num_positions=5"],
+    "twice": [*_TINY, "--json=twice.json", "--method=unbiased,unbiased"],
+    "serve": _serve("--json=serve.json", "--visits_per_day=1000"),
+    "turned": _serve("--model_a=better", "--model_b=worse"),
+    "same": _serve("--model_b=worse", "--json=same.json"),
+    "exported": _serve("--model_a=exported", "--json=exported.json"),
+}
+# Name -> (words, pattern of the message).
+_BAD = {
+    "one method": (["--method=unbiased"],
+                   "--method must name two methods.* is 'unbiased'"),
+    "three methods": (["--method=a,b,c"],
+                      "--method must name two methods.* is 'a,b,c'"),
+    "no such method": (["--method=unbiased,best"],
+                       "There is no method 'best'; the methods are oracle"),
+    "method without its curve": (
+        ["--method=ipw-known,unbiased", "--click_model=dbn"],
+        "needs the true examination by position"),
+    "steps": (["--steps=150"], "must be a multiple of"),
+    "learning rate": (["--learning_rate=0"], "--learning_rate must be a pos"),
+    "days": (["--days=0"], "flag --days=0: "),
+    "json folder": (_serve("--json=none/x.json"),
+                    r"--json none/x\.json: the folder .* does not exist"),
+    "plot format": (_serve("--plot=x.abc"), r"--plot x\.abc: the file must"),
+    "one model": (["--model_a=worse"],
+                  "--model_a needs --model_b and --test, too"),
+    "no queries": (["--model_a=worse", "--model_b=better"],
+                   "--model_a needs --test, too"),
+    "queries alone": (["--test=test.txt"],
+                      "--test needs --model_a and --model_b, too"),
+    "models and methods": (_serve("--method=naive-pairwise,unbiased"),
+                           "--method is for training, but --model_a"),
+    "models and steps": (_serve("--steps=100"),
+                         "--steps is for training, but --model_a"),
+    "no model": (_serve("--model_b=nothing"),
+                 "--model_b nothing holds no exported ranker; give the folder"),
+    "another signature": (
+        _serve("--model_a=other"),
+        r"--model_a other must have a signature `serving_default` from "
+        r"`features` to `scores`, but has it from \['x'\] to \['y'\]"),
+    "no file": (_serve("--test=nothing.txt"), r"no file .*nothing\.txt"),
+    "too many features": (_serve("--test=wide.txt"),
+                          r"worse ranks by 3 features, but wide\.txt has 4"),
+    "fractional grades": (_serve("--test=halves.txt"),
+                          r"halves\.txt: labels must be whole grades.* 1\.5"),
+}
+
+
+def _export(path, function, shape, name="features", output="scores"):
+  """Writes a SavedModel of a function."""
+  module = tf.Module()
+  module.serve = tf.function(
+      lambda **inputs: {output: function(inputs[name])},
+      input_signature=None)
+  signature = module.serve.get_concrete_function(
+      **{name: tf.TensorSpec(shape, tf.float32, name=name)})
+  tf.saved_model.save(module, str(path), {"serving_default": signature})
+
+
+def _letor(features, change=str):
+  """Lists of 5 documents whose grade is the first feature; 0 to 2."""
+  rng = np.random.default_rng(0)
+  lines = []
+  for qid in range(1, 31):
+    for grade in rng.permutation([0, 0, 1, 1, 2]):
+      rest = "".join(f" {i}:{rng.normal():.3f}" for i in range(2, features + 1))
+      lines.append(f"{change(grade)} qid:{qid} 1:{grade}{rest}\n")
+  return "".join(lines)
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+  """Makes all calls, and returns a function to read what came."""
+  folder = tmp_path_factory.mktemp("calls")
+  shape = [None, None, 3]
+  _export(folder / "better", lambda x: x[..., 0], shape)
+  _export(folder / "worse", lambda x: -x[..., 0] + x[..., 2], shape)
+  _export(folder / "other", lambda x: x[..., 0], shape, "x", "y")
+  model = scorers.build_model(3, num_heads=2, hidden_units=(4,))
+  scorers.export_ranker(model, str(folder / "exported"))
+  (folder / "test.txt").write_text(_letor(2))
+  (folder / "wide.txt").write_text(_letor(4))
+  (folder / "halves.txt").write_text(
+      _letor(2, lambda grade: "1.5" if grade == 1 else str(grade)))
+  (folder / "calls.json").write_text(json.dumps(
+      {**_GOOD, **{name: words for name, (words, _) in _BAD.items()}}))
+  done = subprocess.run(
+      [sys.executable, "-c", _RUN_ALL], cwd=folder, capture_output=True,
+      text=True, timeout=300, check=False)
+  assert done.returncode == 0, done.stderr[-2000:]
+
+  def read(name, kind="out"):
+    if name in _GOOD and kind == "out":
+      assert read(name, "status") == "0", read(name, "err")[-2000:]
+    return (folder / f"{name}.{kind}").read_text()
+
+  read.folder = folder
+  return read
+
+
+def _json(calls, name):
+  calls(name)
+  return json.loads((calls.folder / f"{name}.json").read_text())
+
+
+def test_two_methods(calls):
+  text, written = calls("train"), _json(calls, "train")
+  lines = text.splitlines()
+  assert lines[0].startswith("Making 40 training queries")
+  assert lines[1:4] == [
+      "Training naive-pairwise ...", "Training unbiased ...",
+      "Sending 200 visits a day to A and B, for 3 days ..."]
+  assert written["arms"] == {"A": "naive-pairwise", "B": "unbiased"}
+  assert sum(written["visits"]) == 600
+  assert len(written["visits_by_day"]) == 3
+  assert (written["click_model"], written["seed"]) == ("ubm", 2)
+  assert written["seconds"] > 0
+  quality = written["ndcg@10"]
+  assert (f"NDCG@10 on true labels: A {quality['A']:.4f}, "
+          f"B {quality['B']:.4f}") in text
+  assert f"{written['metrics']['clicks']['total']['mean_b']:.4f}" in text
+  assert lines[-1] == written["verdict"]
+  png = (calls.folder / "train.png").read_bytes()
+  assert png.startswith(b"\x89PNG")
+
+
+def test_the_same_seed_gives_the_same_result(calls):
+  first, again = _json(calls, "train"), _json(calls, "again")
+  del first["seconds"], again["seconds"]
+  assert first == again
+
+
+def test_a_method_against_itself_is_trained_once(calls):
+  assert calls("twice").count("Training unbiased ...") == 1
+  written = _json(calls, "twice")
+  assert written["arms"] == {"A": "unbiased", "B": "unbiased"}
+  assert written["ndcg@10"]["A"] == written["ndcg@10"]["B"]
+  total = written["metrics"]["clicks"]["total"]
+  assert total["low"] < 0 < total["high"]
+
+
+def test_two_exported_rankers(calls):
+  written = _json(calls, "serve")
+  assert written["arms"] == {"A": "worse", "B": "better"}
+  assert written["ndcg@10"]["B"] == 1. > written["ndcg@10"]["A"]
+  total = written["metrics"]["clicks"]["total"]
+  # Grades 2, 1, 1, 0, 0 and the other way round, at five positions.
+  curve, attraction = [.68, .61, .48, .34, .28], [1., .4, .4, .1, .1]
+  for mean, half, expected in (
+      (total["mean_a"], total["half_width_a"], attraction[::-1]),
+      (total["mean_b"], total["half_width_b"], attraction)):
+    assert abs(mean - np.dot(curve, expected)) < 2 * half
+  assert "Training" not in calls("serve")
+  assert re.search(r"^B gives \d+\.\d % more clicks a visit ",
+                   calls("serve"), re.MULTILINE)
+  assert re.search(r"^B gives \d+\.\d % fewer clicks a visit ",
+                   calls("turned"), re.MULTILINE)
+
+
+def test_a_ranker_against_itself(calls):
+  assert calls("same").count("Loading") == 1
+  total = _json(calls, "same")["metrics"]["clicks"]["total"]
+  assert total["low"] < 0 < total["high"]
+  assert "\nNo difference shown: " in calls("same")
+
+
+def test_what_train_exports_can_be_served(calls):
+  written = _json(calls, "exported")
+  assert written["arms"]["A"] == "exported"
+  assert 0 < written["ndcg@10"]["A"] <= 1
+
+
+@pytest.mark.parametrize("name", _BAD)
+def test_wrong_calls(calls, name):
+  shown = calls(name, "err") + calls(name, "out")
+  assert "Traceback" not in shown, shown
+  assert calls(name, "status") == "1", shown
+  lines = [line for line in shown.splitlines()
+           if re.search(_BAD[name][1], line)]
+  assert len(lines) == 1, shown
+  # It is noticed before anything takes long.
+  assert not re.search("^(Training|Making|Sending) ", shown, re.MULTILINE)
+
+
+def test_no_other_files_are_written(calls):
+  written = {name for name in os.listdir(calls.folder)
+             if name.endswith((".json", ".png"))}
+  assert written == {"calls.json", "train.json", "train.png", "again.json",
+                     "twice.json", "serve.json", "same.json", "exported.json"}
