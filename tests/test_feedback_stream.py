@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from ultra_tfr.simulation.click_models import CascadeModel
 from ultra_tfr.simulation.click_models import PositionBasedModel
+from ultra_tfr.simulation.click_models import TrustBiasModel
 from ultra_tfr.simulation.dwell import simulate_dwell
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 
@@ -140,6 +142,45 @@ def test_learning_from_labels():
   stream = _stream()
   for ids, targets in _batches(stream.dataset(3, "labels"), 5):
     np.testing.assert_array_equal(targets, _labels()[ids])
+
+
+@pytest.mark.parametrize("feedback", ["click", "dwell"])
+def test_learning_from_clicks_of_users_who_examine_everything(feedback):
+  stream = _stream(feedback)
+  dataset = stream.dataset(NUM_LISTS, "clicks_examined")
+  for epoch, (ids, targets) in enumerate(_batches(dataset, 3)):
+    np.testing.assert_array_equal(targets, stream.draw_examined(epoch)[ids])
+    np.testing.assert_array_equal(targets == -1, (_labels() < 0)[ids])
+    assert set(np.unique(targets)) <= {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize("model", [
+    PositionBasedModel([0.9, 0.5, 0.1]), CascadeModel(),
+    TrustBiasModel(click_noise=0.05)])
+def test_clicks_of_who_examines_everything_have_no_bias(model):
+  labels = np.tile([[2.0, 2.0, 2.0], [4.0, 4.0, 4.0]], [4000, 1])
+  stream = _stream(labels=labels, model=model)
+  clicks = stream.draw_examined(0)
+  # By grade alone: the same at each position, whatever the click model.
+  for grade in (2, 4):
+    np.testing.assert_allclose(
+        clicks[labels[:, 0] == grade].mean(axis=0),
+        np.full(3, model.attraction(grade)), atol=0.03)
+  assert (clicks != stream.draw_examined(1)).mean() > 0.1
+  np.testing.assert_array_equal(clicks, stream.draw_examined(0))
+
+
+def test_who_examines_everything_clicks_what_they_clicked_and_more():
+  stream = _stream(labels=np.full([500, 3], 3.0))
+  some, everything = stream.draw(2), stream.draw_examined(2)
+  assert (everything >= some).all()
+  assert everything.sum() > some.sum() + 100
+
+
+def test_unknown_targets():
+  with pytest.raises(ValueError, match="`learn_from` must be one of .*'labels'"
+                     ".*but is 'clicks'"):
+    _stream().dataset(3, "clicks")
 
 
 def test_dataset_has_static_shapes():

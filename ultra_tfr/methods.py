@@ -1,7 +1,7 @@
-"""The named methods as data: labels, heads, bias layer, loss and EM."""
+"""The named methods as data: feedback, heads, layer, loss and callback."""
 
-from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 from typing import Callable
 from typing import Optional
@@ -9,14 +9,22 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr import arguments
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.dual_learning import DualLearningLoss
+from ultra_tfr.dual_learning import PropensityLogits
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
+from ultra_tfr.pairwise_debiasing import ClickRatios
+from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
+from ultra_tfr.pointwise_losses import AffineCorrectionLoss
+from ultra_tfr.pointwise_losses import RegressionEMLoss
+from ultra_tfr.position_updates import PositionUpdates
+from ultra_tfr.shallow_tower import ShallowTower
+from ultra_tfr.shallow_tower import ShallowTowerLoss
 
-# The paper's starting point and step sizes, equation (20).
-_PAPER_BIAS = {"initial_examination": 0.9}
-_PAPER_EM = {"averaging": "parameters", "step_size": 0.05, "step_decay": 0.05}
+CLICK, DWELL = FEEDBACK = ("click", "dwell")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,43 +33,55 @@ class Method:
 
   Attributes:
     summary: one line for people.
-    loss: makes the Keras loss from (bias layer or None, kind of feedback).
-    learn_from: `"feedback"` or `"labels"`.
+    loss: makes the Keras loss from (layer or None, kind of feedback).
+    learn_from: `"feedback"`, `"labels"` or `"clicks_examined"`, see
+      `FeedbackStream.dataset`.
     num_heads: heads of the model.
-    bias: arguments of `PositionBias`, or None for a method without one.
-    knows_examination: the bias layer is given the true examination.
-    em: arguments of `PropensityEM`, or None for a method without one.
+    feedback: the kinds of feedback that the method is for: `"click"`, 0 or 1;
+      `"dwell"`, continuous values.
+    layer: makes the layer that knows about positions from (number of positions,
+      number of contexts), or None for a method without one.
+    knows_examination: the layer is given the true examination.
+    estimates_examination: a training ends with an examination curve, which is
+      `propensities()["examination"]` of the layer.
+    callback: makes the callback that moves the layer, or None.
   """
 
   summary: str
-  loss: Callable[[Optional[PositionBias], str], tf.keras.losses.Loss]
+  loss: Callable[[Any, str], tf.keras.losses.Loss]
   learn_from: str = "feedback"
   num_heads: int = 1
-  bias: Optional[Mapping[str, Any]] = None
+  feedback: tuple[str, ...] = FEEDBACK
+  layer: Optional[Callable[..., tf.keras.layers.Layer]] = None
   knows_examination: bool = False
-  em: Optional[Mapping[str, Any]] = None
+  estimates_examination: bool = False
+  callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
 
-  @property
-  def estimates_examination(self):
-    """Whether a training ends with an examination curve."""
-    return self.bias is not None and not self.knows_examination
-
-  def build(self, num_positions, feedback="click", true_examination=None):
+  def build(self, num_positions, feedback=CLICK, true_examination=None,
+            num_contexts=1):
     """Makes what `compile` and `fit` need.
 
     Args:
       num_positions: displayed positions.
       feedback: `"click"` or `"dwell"`.
       true_examination: `[K]`, for a method that is given it.
+      num_contexts: contexts with a bias of their own.
 
     Returns:
-      A tuple (loss, bias layer or None, list of callbacks).
+      A tuple (loss, layer or None, list of callbacks).
 
     Raises:
-      ValueError: if the method needs the true examination and gets none.
+      ValueError: if the method is not for that feedback, or needs the true
+        examination and gets none.
     """
-    bias = None
-    if self.bias is not None:
+    arguments.check_choice("feedback", feedback, FEEDBACK)
+    if feedback not in self.feedback:
+      raise ValueError(
+          f"This method ({self.summary}) is for {self.feedback[0]} feedback, "
+          f"but `feedback` is {feedback!r}; choose another method, such as "
+          "'unbiased'.")
+    layer = None
+    if self.layer is not None:
       known = {}
       if self.knows_examination:
         if true_examination is None:
@@ -69,79 +89,159 @@ class Method:
               "This method needs the true examination by position, which only "
               "a position-based click model has; choose another method.")
         known = {"examination": true_examination}
-      bias = PositionBias(num_positions, **self.bias, **known)
-    callbacks = [] if self.em is None else [PropensityEM(bias, **self.em)]
-    return self.loss(bias, feedback), bias, callbacks
+      layer = self.layer(num_positions, num_contexts=num_contexts, **known)
+    callbacks = [] if self.callback is None else [self.callback()]
+    return self.loss(layer, feedback), layer, callbacks
 
 
-def _kind(feedback):
-  """Clicks are binary, dwell times are graded feedback."""
-  return "binary" if feedback == "click" else "graded"
+def _gain(feedback):
+  """Gain of NDCG weights: 2^c - 1 overflows for seconds."""
+  return None if feedback == CLICK else tfr.keras.utils.identity
 
 
-def _pairwise(bias, feedback):
-  del bias, feedback
+def _pairwise(layer, feedback):
+  del layer, feedback
   return tfr.keras.losses.PairwiseLogisticLoss()
 
 
-def _pointwise(bias, feedback):
-  del bias
-  if feedback == "click":
-    return tfr.keras.losses.SigmoidCrossEntropyLoss()
+def _lambda(layer, feedback):
+  del layer
+  return tfr.keras.losses.PairwiseLogisticLoss(
+      lambda_weight=tfr.keras.losses.NDCGLambdaWeight(gain_fn=_gain(feedback)))
+
+
+def _squared(layer, feedback):
+  del layer, feedback
   return tfr.keras.losses.MeanSquaredLoss()
 
 
-def _known(bias, feedback):
+def _pointwise(layer, feedback):
+  if feedback == CLICK:
+    return tfr.keras.losses.SigmoidCrossEntropyLoss()
+  return _squared(layer, feedback)
+
+
+def _known(layer, feedback):
   del feedback
-  return InversePropensityLoss(bias, tfr.keras.losses.PairwiseLogisticLoss())
+  return InversePropensityLoss(layer, tfr.keras.losses.PairwiseLogisticLoss())
 
 
 def _unbiased(examination_posterior="item"):
-  def make(bias, feedback):
-    return UnbiasedPairwiseLoss(bias, feedback=_kind(feedback),
-                                examination_posterior=examination_posterior)
+  def make(layer, feedback):
+    return UnbiasedPairwiseLoss(
+        layer, feedback="binary" if feedback == CLICK else "graded",
+        examination_posterior=examination_posterior)
   return make
 
 
 def _paper(use_metric):
-  def make(bias, feedback):
-    gain = (None if feedback == "click" else tfr.keras.utils.identity)
-    metric = tfr.keras.losses.NDCGLambdaWeight(gain_fn=gain)
+  def make(layer, feedback):
+    metric = tfr.keras.losses.NDCGLambdaWeight(gain_fn=_gain(feedback))
     return UnbiasedPairwiseLoss.paper(
-        bias, lambda_weight=metric if use_metric else None)
+        layer, lambda_weight=metric if use_metric else None)
   return make
+
+
+def _for_clicks(loss):
+  def make(layer, feedback):
+    del feedback  # It is clicks.
+    return loss(layer)
+  return make
+
+
+def _synthesised(layer, feedback):
+  predicts = "click" if feedback == CLICK else "value"
+  return ShallowTowerLoss(layer, predicts=predicts)
+
+
+def _click_and_dwell(layer, feedback):
+  del feedback  # It is dwell.
+  return ShallowTowerLoss(layer, predicts="click+value")
+
+
+def _paper_method(summary, use_metric, trust_bias):
+  """Starting point and step sizes are the paper's, equation (20)."""
+  return Method(
+      summary, _paper(use_metric), num_heads=3, estimates_examination=True,
+      layer=functools.partial(PositionBias, trust_bias=trust_bias,
+                              initial_examination=0.9),
+      callback=functools.partial(PropensityEM, averaging="parameters",
+                                 step_size=0.05, step_decay=0.05))
+
+
+def _em_method(summary, loss, num_heads, trust_bias=None, feedback=FEEDBACK):
+  return Method(
+      summary, loss, num_heads=num_heads, feedback=feedback,
+      layer=functools.partial(PositionBias, trust_bias=trust_bias),
+      estimates_examination=True, callback=PropensityEM)
+
+
+def _tower_method(summary, loss, modes, feedback=(DWELL,)):
+  return Method(
+      summary, loss, num_heads=len(modes), feedback=feedback,
+      layer=functools.partial(ShallowTower, modes=modes),
+      estimates_examination="product" in modes, callback=PositionUpdates)
 
 
 METHODS = {
     "oracle-pairwise": Method(
         "pairwise loss on true labels: the upper bound", _pairwise,
         learn_from="labels"),
+    "oracle-pointwise": Method(
+        "squared error of true labels", _squared, learn_from="labels"),
+    "oracle-clicks": Method(
+        "pairwise loss on clicks of users who examine everything", _pairwise,
+        learn_from="clicks_examined"),
     "naive-pairwise": Method(
         "pairwise loss on feedback as if it were relevance", _pairwise),
     "naive-pointwise": Method(
         "pointwise loss on feedback as if it were relevance", _pointwise),
+    "naive-lambda": Method(
+        "pairwise loss with NDCG weights as if it were relevance", _lambda),
     "ipw-known": Method(
-        "pairwise loss weighted by 1 / (true examination)", _known, bias={},
-        knows_examination=True),
-    "unbiased": Method(
+        "pairwise loss weighted by 1 / (true examination)", _known,
+        layer=PositionBias, knows_examination=True),
+    "unbiased": _em_method(
         "closed-form pair weights, examination and click noise by EM",
-        _unbiased(), num_heads=2, bias={"trust_bias": "position"}, em={}),
-    "unbiased-bayes": Method(
+        _unbiased(), num_heads=2, trust_bias="position"),
+    "unbiased-bayes": _em_method(
         "Bayes-IPW, pairwise trust bias by EM",
         _unbiased(examination_posterior="prior"), num_heads=2,
-        bias={"trust_bias": "pairwise"}, em={}),
-    "unbiased-ipw": Method(
-        "IPW, examination by EM", _unbiased(), num_heads=2, bias={}, em={}),
-    "paper-opt": Method(
-        "loss_opt as published: Bayes-IPW with NDCG weights", _paper(True),
-        num_heads=3, bias={"trust_bias": "pairwise", **_PAPER_BIAS},
-        em=_PAPER_EM),
-    "paper-bayes": Method(
-        "loss_Bayes-IPW as published", _paper(False), num_heads=3,
-        bias={"trust_bias": "pairwise", **_PAPER_BIAS}, em=_PAPER_EM),
-    "paper-ipw": Method(
-        "loss_IPW as published", _paper(False), num_heads=3, bias=_PAPER_BIAS,
-        em=_PAPER_EM),
+        trust_bias="pairwise"),
+    "unbiased-ipw": _em_method(
+        "IPW, examination by EM", _unbiased(), num_heads=2),
+    "paper-opt": _paper_method(
+        "loss_opt as published: Bayes-IPW with NDCG weights", True, "pairwise"),
+    "paper-bayes": _paper_method(
+        "loss_Bayes-IPW as published", False, "pairwise"),
+    "paper-ipw": _paper_method("loss_IPW as published", False, None),
+    "regression-em": _em_method(
+        "regression EM: cross-entropy against P(relevant | click)",
+        _for_clicks(RegressionEMLoss), num_heads=1, feedback=(CLICK,)),
+    "dla": Method(
+        "dual learning: scores and propensities weigh each other",
+        _for_clicks(DualLearningLoss), feedback=(CLICK,),
+        layer=PropensityLogits, estimates_examination=True,
+        callback=PositionUpdates),
+    "pairwise-debiasing": Method(
+        "pairwise loss over t+ t-, ratios by position (Unbiased LambdaMART)",
+        _for_clicks(PairwiseDebiasingLoss), feedback=(CLICK,),
+        layer=ClickRatios, callback=PositionUpdates),
+    "trust-affine": _em_method(
+        "cross-entropy of clicks corrected for examination and trust",
+        _for_clicks(AffineCorrectionLoss), num_heads=1, trust_bias="position",
+        feedback=(CLICK,)),
+    "baseline-v1": _tower_method(
+        "V1: position added to the prediction of the feedback", _synthesised,
+        ["additive"], FEEDBACK),
+    "baseline-v2": _tower_method(
+        "V2: click with position added, plus dwell", _click_and_dwell,
+        ["additive", None]),
+    "baseline-v3": _tower_method(
+        "V3: click by PAL, plus dwell", _click_and_dwell, ["product", None]),
+    "baseline-v4": _tower_method(
+        "V4: click by PAL, plus dwell with position added", _click_and_dwell,
+        ["product", "additive"]),
 }
 
 

@@ -5,9 +5,11 @@ import tensorflow as tf
 
 from ultra_tfr import arguments
 from ultra_tfr.data.labels import weighted_sum
+from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.dwell import simulate_dwell
 
 FEEDBACK = ("click", "dwell")
+LEARN_FROM = ("feedback", "labels", "clicks_examined")
 
 
 class FeedbackStream:
@@ -33,7 +35,7 @@ class FeedbackStream:
 
   def __init__(self, features, labels, click_model, feedback="click", seed=0):
     arguments.check_choice("feedback", feedback, FEEDBACK)
-    self._features = np.asarray(features, np.float32)
+    self.features = np.asarray(features, np.float32)
     self.labels = np.asarray(labels, np.float32)
     self._click_model, self._feedback = click_model, feedback
     self._seed = seed
@@ -56,31 +58,62 @@ class FeedbackStream:
                             {"click": 1.0, "dwell": 1.0})
     return np.where(self.labels < 0, np.float32(-1.0), values)
 
+  def draw_examined(self, epoch):
+    """The clicks of users who examine everything: feedback without any bias.
+
+    They click each item with its attraction, whatever its position and the
+    clicks above. Under a position-based model they are the users of `draw`, who
+    click what they clicked there and more.
+
+    Args:
+      epoch: from 0.
+
+    Returns:
+      `[N, L]` float32, -1 in padding.
+    """
+    model = PositionBasedModel(
+        [1.0], click_noise=self._click_model.click_noise,
+        max_grade=self._click_model.max_grade)
+    clicks = model.sample(self.labels, (self._seed, epoch)).clicks
+    return np.where(self.labels < 0, np.float32(-1.0), clicks)
+
+  def _targets(self, learn_from, epoch):
+    if learn_from == "labels":
+      return self.labels
+    if learn_from == "clicks_examined":
+      return self.draw_examined(epoch)
+    return self.draw(epoch)
+
   def dataset(self, batch_size, learn_from="feedback"):
     """An endless dataset of (features, targets), reshuffled each epoch.
 
     Args:
       batch_size: lists in a batch; a data set with fewer lists gives them all.
-      learn_from: `"feedback"`, or `"labels"` for the true grades.
+      learn_from: `"feedback"`; `"labels"` for the true grades; or
+        `"clicks_examined"` for `draw_examined`, clicks whatever the feedback.
 
     Returns:
       A `tf.data.Dataset` of `[B, L, F]` and `[B, L]`.
+
+    Raises:
+      ValueError: if there is no such target.
     """
+    arguments.check_choice("learn_from", learn_from, LEARN_FROM)
     count = len(self.labels)
     size = min(batch_size, count)
 
     def batches():
       epoch = 0
       while True:
-        targets = self.labels if learn_from == "labels" else self.draw(epoch)
+        targets = self._targets(learn_from, epoch)
         order = np.random.default_rng((self._seed, epoch)).permutation(count)
         # The lists left over join in other epochs: the order is a new one.
         for start in range(0, count - size + 1, size):
           chosen = order[start:start + size]
-          yield self._features[chosen], targets[chosen]
+          yield self.features[chosen], targets[chosen]
         epoch += 1
 
-    shape = self._features.shape[1:]
+    shape = self.features.shape[1:]
     return tf.data.Dataset.from_generator(batches, output_signature=(
         tf.TensorSpec([size, *shape]),
         tf.TensorSpec([size, shape[0]]))).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,142 @@
+"""Pairwise debiasing, Unbiased LambdaMART's loss (Hu et al., WWW 2019)."""
+
+import tensorflow as tf
+
+from ultra_tfr.core import em
+from ultra_tfr.core import pairs
+from ultra_tfr.core import preference_ratios
+from ultra_tfr.core import weights as weights_lib
+from ultra_tfr.position_losses import Learned
+from ultra_tfr.position_losses import PositionLoss
+from ultra_tfr.position_losses import count
+from ultra_tfr.position_tables import PositionTables
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class ClickRatios(PositionTables):
+  """The ratios t+ and t- by position, for `PairwiseDebiasingLoss`.
+
+  They are ratios to position 1 and no probabilities. Where a logger shows items
+  in random order, t+ recovers the click model's examination theta_k / theta_1
+  with `regularization=0`, and its square root with `regularization=1`. Where
+  the order is not random it holds relevance, too.
+
+  Args:
+    num_positions: K, the positions of a table.
+    num_contexts: C, one table for each context id of the packed feedback.
+    regularization: p >= 0. Ratios are raised to the power 1 / (1 + p): larger
+      values correct less.
+    min_ratio: a floor for the ratios, and so a cap for weights.
+    overflow: as in `PositionTables`.
+    name: the layer's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+
+  >>> ClickRatios(3).clicked_ratio.numpy()
+  array([[1., 1., 1.]], dtype=float32)
+  """
+
+  def __init__(self, num_positions, *, num_contexts=1, regularization=0.0,
+               min_ratio=1e-3, overflow="mask", name="click_ratios"):
+    super().__init__(
+        num_positions, num_contexts, overflow,
+        {"clicked_ratio": 1.0, "unclicked_ratio": 1.0},
+        num_sums=preference_ratios.NUM_SUMS, name=name, is_averaged=True)
+    if regularization < 0:
+      raise ValueError(
+          f"`regularization` must be at least 0, but is {regularization}.")
+    if not 0 < min_ratio <= 1:
+      raise ValueError(f"`min_ratio` must be in (0, 1], but is {min_ratio}.")
+    self._regularization, self._min_ratio = regularization, min_ratio
+
+  def ratios(self):
+    """The ratios as numpy arrays.
+
+    Returns:
+      A dict with "clicked_ratio" t+ and "unclicked_ratio" t-: `[K]`, or
+      `[C, K]` with several contexts.
+    """
+    return {name: self._learned(values)
+            for name, values in self.curves().items()}
+
+  def curves(self):
+    """See `PositionTables`."""
+    return {"clicked_ratio": self.clicked_ratio.numpy(),
+            "unclicked_ratio": self.unclicked_ratio.numpy()}
+
+  def _move(self, sums, num_batches, rate):
+    step = tf.convert_to_tensor(self.num_updates)
+    # While the average is young it is the plain mean of all that was seen.
+    rate = tf.maximum(rate, num_batches / (step + num_batches))
+    averages = em.average_statistics(
+        self._averages["tables"], sums, num_batches, rate)
+    self._averages["tables"].assign(averages)
+    for column, table in (
+        (preference_ratios.CLICKED, self.clicked_ratio),
+        (preference_ratios.UNCLICKED, self.unclicked_ratio)):
+      table.assign(preference_ratios.ratios(
+          self._by_position(averages[:, column]), tf.convert_to_tensor(table),
+          self._regularization, self._min_ratio))
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {**super().get_config(), "regularization": self._regularization,
+            "min_ratio": self._min_ratio}
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class PairwiseDebiasingLoss(PositionLoss):
+  r"""Pairwise logistic loss with weights 1 / (t+_i t-_j).
+
+      loss = sum_{a, b: c_a > c_b} L_ab / (t+_i t-_j)
+      L_ab = log(1 + exp(-(s_a - s_b)))
+
+  with a at position i and b at position j. Weights carry no gradient. The
+  ratios follow from the same losses, see `core.preference_ratios`; their sums
+  are averaged over batches by `ultra_tfr.position_updates.PositionUpdates`.
+
+  t- belongs to an item that got no click, so the feedback should be clicks: of
+  two items that both got feedback the weight takes the lesser for unclicked.
+
+  Args:
+    position_bias: a `ClickRatios`.
+    max_weight: cap of the pair weights, or None.
+    reduction: as in Keras; the mean is over valid items.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+
+  Source: Hu, Wang, Peng & Li, "Unbiased LambdaMART: An Unbiased Pairwise
+  Learning-to-Rank Algorithm", WWW 2019.
+
+  >>> loss = PairwiseDebiasingLoss(ClickRatios(2), reduction="sum")
+  >>> round(float(loss([[0.0, 1.0]], [[0.0, 0.0]])), 4)  # log 2
+  0.6931
+  """
+
+  def __init__(self, position_bias, *, max_weight=None,
+               reduction=tf.keras.losses.Reduction.AUTO,
+               name="pairwise_debiasing_loss"):
+    super().__init__(position_bias, ClickRatios, {"max_weight": max_weight},
+                     reduction, name)
+    if max_weight is not None and not max_weight > 0:
+      raise ValueError(
+          f"`max_weight` must be greater than 0.0, but is {max_weight}.")
+
+  def _learn(self, batch):
+    clicked = batch.slots.lookup(self.position_bias.clicked_ratio)
+    unclicked = batch.slots.lookup(self.position_bias.unclicked_ratio)
+    is_greater = pairs.preferred(batch.feedback, batch.mask)
+    weights, cut = weights_lib.scale_and_clip(
+        tf.where(is_greater, preference_ratios.pair_weights(clicked, unclicked),
+                 0.0), 1.0, self._options["max_weight"])
+    pair_losses = pairs.logistic_loss(pairs.differences(batch.heads[0]))
+    sums = preference_ratios.ratio_sums(
+        tf.where(is_greater, pair_losses, 0.0) *
+        batch.weights[:, :, tf.newaxis],
+        clicked, unclicked, batch.slots.one_hot())
+    return Learned(
+        tf.reduce_sum(tf.stop_gradient(weights) * pair_losses, axis=2), sums,
+        count(is_greater), tf.reduce_sum(weights), tf.reduce_sum(cut))
