@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr import training
 from ultra_tfr.data import synthetic
@@ -51,6 +52,13 @@ def task(data):
   return training.make_task(
       *data, PositionBasedModel(), num_positions=NUM_POSITIONS,
       initial_fraction=0.1)
+
+
+@pytest.fixture(scope="module")
+def dwell_task(data):
+  return training.make_task(
+      *data, PositionBasedModel(), feedback="dwell",
+      num_positions=NUM_POSITIONS)
 
 
 @pytest.fixture(scope="module")
@@ -238,13 +246,43 @@ def test_ipw_known_gives_no_estimate(task):
   assert training.run("ipw-known", task, settings).examination is None
 
 
-def test_dwell(data):
-  task = training.make_task(
-      *data, PositionBasedModel(), feedback="dwell",
-      num_positions=NUM_POSITIONS)
+def test_dwell(dwell_task):
   settings = training.Settings((4,), batch_size=16, steps=2)
-  outcome = training.run("unbiased", task, settings, feedback="dwell")
+  outcome = training.run("unbiased", dwell_task, settings, feedback="dwell")
   assert np.isfinite(outcome.examination).all()
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_method(name, task, dwell_task):
+  feedback = methods.find(name).feedback[-1]
+  settings = training.Settings((4,), batch_size=16, steps=3)
+  outcome = training.run(
+      name, task if feedback == "click" else dwell_task, settings,
+      feedback=feedback)
+  assert all(0 < value < 1 for value in outcome.metrics.values())
+  if methods.find(name).estimates_examination:
+    assert outcome.examination.shape == (NUM_POSITIONS,)
+    assert outcome.examination[0] == 1
+  else:
+    assert outcome.examination is None
+
+
+def test_a_method_that_is_not_for_the_feedback(task):
+  with pytest.raises(ValueError, match="is for dwell feedback, but `feedback`"):
+    training.run("baseline-v3", task, SETTINGS)
+
+
+def test_the_sum_of_two_predictions_is_exported(dwell_task, tmp_path):
+  outcome = training.run("baseline-v4", dwell_task, SETTINGS, feedback="dwell",
+                         model_dir=str(tmp_path))
+  served = tf.saved_model.load(str(tmp_path / "model"))
+  features = dwell_task.test.pad()[0]
+  heads = outcome.model.predict(features, verbose=0)
+  scores = served.signatures["serving_default"](
+      features=tf.constant(features))["scores"]
+  # The first head; the second is the click's logit, part of the sum.
+  np.testing.assert_allclose(scores, heads[..., 0], rtol=1e-4, atol=1e-5)
+  assert np.abs(heads[..., 0] - heads[..., 1]).max() > 1e-2
 
 
 def test_unknown_method(task):

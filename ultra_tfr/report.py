@@ -51,10 +51,7 @@ class Results:
         "runs": max((len(runs) for by_method in self._outcomes.values()
                      for runs in by_method.values()), default=0),
         "seconds": round(seconds, 1),
-        "versions": {
-            "ultra_tfr": __version__, "tensorflow": tf.__version__,
-            "tensorflow_ranking": tfr.__version__,
-            "python": sys.version.split()[0]},
+        "versions": versions(),
         "results": {
             feedback: {
                 "methods": {name: _summary(runs)
@@ -158,7 +155,7 @@ def _ndcg_table(by_method):
     gap = gap_closed(by_method, name)
     rows.append([name, *cells, "-" if gap is None else f"{gap:.0%}",
                  f"{np.mean([run.seconds for run in runs]):.0f}"])
-  return _align(rows)
+  return align(rows)
 
 
 def _curve_table(by_method, true_curve):
@@ -175,10 +172,22 @@ def _curve_table(by_method, true_curve):
     error = "-" if true_curve is None else format(
         np.abs(np.subtract(curve, true_curve)).mean(), ".3f")
     rows.append([name, *(f"{v:.2f}" for v in curve), error])
-  return _align(rows)
+  return align(rows)
 
 
-def _align(rows):
+def versions():
+  """The versions that results were made with, ready for JSON."""
+  return {"ultra_tfr": __version__, "tensorflow": tf.__version__,
+          "tensorflow_ranking": tfr.__version__,
+          "python": sys.version.split()[0]}
+
+
+def align(rows):
+  """Lines of a table, from rows of cells of text; the first cell goes left.
+
+  >>> align([["a", "1"], ["bc", "10"]])
+  ['a    1', 'bc  10']
+  """
   widths = [max(map(len, column)) for column in zip(*rows)]
   return ["  ".join([row[0].ljust(widths[0]),
                      *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])

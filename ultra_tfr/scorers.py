@@ -11,6 +11,7 @@ import tensorflow_ranking as tfr
 from ultra_tfr.heads import HEADS
 
 RANKING_LAYER = "ranking_scores"
+RELEVANCE_LAYER = "relevance_logits"
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -139,12 +140,35 @@ def build_model(num_features, preprocessing=None, num_heads=1,
   >>> build_model(5, num_heads=2, hidden_units=[4])(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3, 2])
   """
+  features = tf.keras.Input([None, num_features], name="features")
+  hidden = preprocessing(features) if preprocessing else features
+  return heads_on(features, hidden, num_heads, hidden_units, activation,
+                  layer_norm, dropout)
+
+
+def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
+             dropout):
+  """A model with one tower a head on preprocessed features.
+
+  Args:
+    inputs: the Keras inputs of the model.
+    hidden: `[B, L, H]`, made from them.
+    num_heads: as in `build_model`.
+    hidden_units: of each tower.
+    activation: of each tower.
+    layer_norm: of each tower.
+    dropout: of each tower.
+
+  Returns:
+    A Keras model from the inputs to `[B, L]`, or `[B, L, num_heads]`.
+
+  Raises:
+    ValueError: if there is no such number of heads.
+  """
   if num_heads not in range(1, len(HEADS) + 1):
     raise ValueError(
         f"`num_heads` must be 1 (ranking), 2 (and relevance) or 3 (and "
         f"preference), but is {num_heads}.")
-  features = tf.keras.Input([None, num_features], name="features")
-  hidden = preprocessing(features) if preprocessing else features
   scores = []
   for head in HEADS[:num_heads]:
     name = RANKING_LAYER if head == "ranking" else f"{head}_logits"
@@ -154,7 +178,32 @@ def build_model(num_features, preprocessing=None, num_heads=1,
     output = tf.keras.layers.Reshape([-1], dtype=tf.float32)(scores[0])
   else:
     output = tf.keras.layers.Concatenate(dtype=tf.float32)(scores)
-  return tf.keras.Model(features, output)
+  return tf.keras.Model(inputs, output)
+
+
+def start_relevance(model, probability):
+  """Starts the relevance head near a probability, instead of at one half.
+
+  A start far above the truth makes examination seem rare, and a small tower can
+  then settle on the opposite of relevance, which EM confirms. The rate of
+  feedback at the most clicked position, divided by the examination that EM
+  starts from there, is near the truth.
+
+  Args:
+    model: a model made by `build_model`; without a relevance head nothing
+      happens.
+    probability: of relevance; kept in [0.01, 0.5].
+
+  >>> model = build_model(5, num_heads=2, hidden_units=[4])
+  >>> start_relevance(model, 0.1)
+  >>> tf.sigmoid(model(tf.zeros([1, 1, 5]))[0, 0, 1]).numpy().round(3)
+  0.1
+  """
+  probability = float(np.clip(probability, 0.01, 0.5))
+  names = [layer.name for layer in model.layers]
+  if RELEVANCE_LAYER in names:
+    last = model.get_layer(RELEVANCE_LAYER).layers[-1]
+    last.bias.assign([np.log(probability / (1.0 - probability))])
 
 
 def ranking_model(model):

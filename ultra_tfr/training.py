@@ -1,5 +1,6 @@
 """Training one named method on simulated feedback, and judging the result."""
 
+from collections.abc import Mapping
 import dataclasses
 import os
 import time
@@ -9,12 +10,13 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import checkpoints
 from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
-from ultra_tfr.simulation.logging_policy import fit_initial_ranker
+from ultra_tfr.simulation.logging_policy import logger_scores
 
 MONITOR = "ndcg@10"
 
@@ -66,6 +68,8 @@ class Task:
     train_features: `[D, F]`, of which the preprocessing takes mean and
       variance.
     true_examination: `[K]`, or None where the click model has no such curve.
+    valid_stream: what the same users were shown of the validation lists, for
+      the choice of a checkpoint without labels.
   """
 
   stream: FeedbackStream
@@ -73,6 +77,7 @@ class Task:
   test: RankingLists
   train_features: np.ndarray
   true_examination: Optional[np.ndarray]
+  valid_stream: FeedbackStream
 
   @property
   def num_positions(self):
@@ -81,22 +86,39 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
+class Pick:
+  """What one choice of the checkpoint leads to.
+
+  Attributes:
+    metrics: NDCG on the test lists, `{"ndcg@10": ..}`.
+    by_query: `[Q]`, NDCG@10 of each test query with a relevant document.
+  """
+
+  metrics: dict[str, float]
+  by_query: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
   """What came out of one training.
 
   Attributes:
-    metrics: NDCG on the test lists, `{"ndcg@10": ..}`.
+    metrics: NDCG on the test lists, `{"ndcg@10": ..}`, of the checkpoint that
+      is best on validation labels.
     examination: `[K]`, the estimated curve relative to position 1 after the
       last step (not that of the best checkpoint), or None for a method that
       estimates none.
     seconds: wall time.
     model: the Keras model with the weights of the best validation.
+    picks: `Pick` by what chose the checkpoint: `"labels"`, or `"clicks"` of
+      simulated users, corrected by what the method knows of positions.
   """
 
   metrics: dict[str, float]
   examination: Optional[np.ndarray]
   seconds: float
   model: tf.keras.Model
+  picks: Mapping[str, Pick] = dataclasses.field(default_factory=dict)
 
 
 def true_curve(click_model, num_positions):
@@ -112,8 +134,8 @@ def true_curve(click_model, num_positions):
 
 
 def make_task(train, valid, test, click_model, *, feedback="click",
-              num_positions=10, initial_fraction=0.01, seed=0):
-  """Shows the top of an initial ranker's lists to simulated users.
+              num_positions=10, logger="weak", initial_fraction=0.01, seed=0):
+  """Shows the top of a logging policy's lists to simulated users.
 
   Args:
     train: `RankingLists` with true labels.
@@ -122,19 +144,23 @@ def make_task(train, valid, test, click_model, *, feedback="click",
     click_model: a `simulation.click_models` model.
     feedback: `"click"` or `"dwell"`.
     num_positions: how many documents of a list are displayed.
-    initial_fraction: share of the training queries whose labels the initial
-      ranker sees.
-    seed: of the initial ranker and the feedback.
+    logger: the policy, see `simulation.logging_policy.logger_scores`.
+    initial_fraction: share of the training queries whose labels the weak
+      logger sees.
+    seed: of the policy and the feedback.
 
   Returns:
     A `Task`.
   """
-  initial = fit_initial_ranker(train, initial_fraction, seed=seed)
-  shown = train.sort_by(ranking.score_lists(initial, train), top=num_positions)
-  features, labels = shown.pad(num_positions)
-  stream = FeedbackStream(features, labels, click_model, feedback, seed)
-  return Task(stream, valid, test, train.features,
-              true_curve(click_model, num_positions))
+  streams = []
+  for lists, scores in zip((train, valid), logger_scores(
+      train, (train, valid), logger, initial_fraction, seed)):
+    shown = lists.sort_by(scores, top=num_positions)
+    features, labels = shown.pad(num_positions)
+    streams.append(
+        FeedbackStream(features, labels, click_model, feedback, seed))
+  return Task(streams[0], valid, test, train.features,
+              true_curve(click_model, num_positions), streams[1])
 
 
 def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
@@ -164,12 +190,23 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       settings.dropout)
   loss, bias, callbacks = method.build(
       task.num_positions, feedback, task.true_examination)
+  # 0.9 is where `PositionBias` starts examination at the most clicked position.
+  scorers.start_relevance(model, _highest_click_rate(task.stream) / 0.9)
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
   model.compile(tf.keras.optimizers.Adam(rate), loss)
-  callbacks = [*callbacks, _KeepBest(task.valid)]
+
+  def curve():
+    if method.knows_examination:
+      return task.true_examination
+    if method.estimates_examination:
+      return bias.propensities()["examination"]
+    return None
+
+  keeper = checkpoints.KeepBest(task.valid, task.valid_stream, curve)
+  callbacks = [*callbacks, keeper]
   if model_dir is not None:
-    # After `_KeepBest`, which puts the validation result into the logs.
+    # After `KeepBest`, which puts the validation result into the logs.
     callbacks += [
         tf.keras.callbacks.ModelCheckpoint(
             os.path.join(model_dir, "checkpoints", "best"), f"val_{MONITOR}",
@@ -189,27 +226,18 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     exported = os.path.join(model_dir, "model")
     scorers.export_ranker(model, exported)
     logging.info("Exported the ranking model to %s.", exported)
-  return Outcome(ranking.evaluate(model, task.test), examination,
-                 time.monotonic() - start, model)
+  picks = {}
+  for pick in ("clicks", "labels"):  # The model ends with those by labels.
+    keeper.restore(pick)
+    scores = ranking.score_lists(model, task.test)
+    picks[pick] = Pick(ranking.ndcg(task.test, scores),
+                       ranking.ndcg_by_list(task.test, scores))
+  return Outcome(picks["labels"].metrics, examination,
+                 time.monotonic() - start, model, picks)
 
 
-class _KeepBest(tf.keras.callbacks.Callback):
-  """Validates on true labels each epoch and ends with the best weights."""
-
-  def __init__(self, valid):
-    super().__init__()
-    self._valid = valid
-    self._best, self._weights = -1.0, None
-
-  def on_epoch_end(self, epoch, logs=None):
-    del epoch
-    value = ranking.evaluate(self.model, self._valid, (10,))[MONITOR]
-    if logs is not None:
-      logs[f"val_{MONITOR}"] = value
-    if value > self._best:
-      self._best, self._weights = value, self.model.get_weights()
-
-  def on_train_end(self, logs=None):
-    del logs
-    if self._weights is not None:
-      self.model.set_weights(self._weights)
+def _highest_click_rate(stream):
+  """The share of feedback at the position that gets it most often."""
+  feedback = stream.draw(0)
+  shown = np.maximum((feedback >= 0).sum(axis=0), 1)
+  return ((feedback > 0).sum(axis=0) / shown).max()

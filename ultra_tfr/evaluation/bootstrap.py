@@ -41,7 +41,7 @@ def interval(estimates, level=0.9):
     replicates have an estimate.
 
   >>> low, high = interval(np.arange(101.0), level=0.9)
-  >>> float(low), float(high)
+  >>> round(float(low), 6), round(float(high), 6)
   (5.0, 95.0)
   """
   estimates = np.asarray(estimates, np.float64)

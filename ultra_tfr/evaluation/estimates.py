@@ -156,3 +156,27 @@ def draw_requests(requests, replicates, level, seed):
         "the replicates.")
   ids, request = np.unique(requests, return_inverse=True)
   return bootstrap.resample(len(ids), replicates, seed), request
+
+
+def centred_ranks(groups, values):
+  """Ranks within each group, equal values sharing theirs, minus their mean.
+
+  Args:
+    groups: `[R]` int from 0.
+    values: `[R]`.
+
+  Returns:
+    `[R]` float64.
+
+  >>> centred_ranks(np.array([0, 0, 1]), np.array([5.0, 3.0, 1.0])).tolist()
+  [0.5, -0.5, 0.0]
+  """
+  order = np.lexsort((values, groups))
+  sorted_groups, sorted_values = groups[order], values[order]
+  starts = np.ones(len(order), bool)
+  starts[1:] = ((np.diff(sorted_groups) != 0) | (np.diff(sorted_values) != 0))
+  run = np.cumsum(starts) - 1
+  place = np.bincount(run, np.arange(len(order))) / np.bincount(run)
+  ranks = np.empty(len(order))
+  ranks[order] = place[run]
+  return ranks - (np.bincount(groups, ranks) / np.bincount(groups))[groups]

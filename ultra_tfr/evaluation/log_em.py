@@ -203,7 +203,7 @@ def position_follows_scores(scores, positions, requests, replicates=200,
                      "leave out rows without a score")
   known = positions > 0
   request = np.unique(requests[known], return_inverse=True)[1]
-  ranks = [_centred_ranks(request, values)
+  ranks = [estimates.centred_ranks(request, values)
            for values in (scores[known], -positions[known])]
   covariance, variance, other_variance = (
       np.bincount(request, a * b)
@@ -285,16 +285,3 @@ def _em_step(counts, beta, p1, p0):
   pooled = irrelevant > relevant
   rate = clicks / np.maximum(total, tiny)
   return np.where(pooled, rate, relevant), np.where(pooled, rate, irrelevant)
-
-
-def _centred_ranks(groups, values):
-  """Ranks within each group, equal values sharing theirs, of mean 0."""
-  order = np.lexsort((values, groups))
-  sorted_groups, sorted_values = groups[order], values[order]
-  starts = np.ones(len(order), bool)
-  starts[1:] = ((np.diff(sorted_groups) != 0) | (np.diff(sorted_values) != 0))
-  run = np.cumsum(starts) - 1
-  place = np.bincount(run, np.arange(len(order))) / np.bincount(run)
-  ranks = np.empty(len(order))
-  ranks[order] = place[run]
-  return ranks - (np.bincount(groups, ranks) / np.bincount(groups))[groups]

@@ -4,6 +4,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr.core import counterfactual
+from ultra_tfr.core import masking
 from ultra_tfr.heads import ranking_head
 from ultra_tfr.metrics import on_ranking
 
@@ -68,6 +70,37 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
     for metric in metrics.values():
       metric.update_state(labels[rows], tf.constant(padded[rows]))
   return {name: float(metric.result()) for name, metric in metrics.items()}
+
+
+def ndcg_by_list(lists, scores, topn=10, batch_lists=256):
+  """NDCG of each list; the mean is that of `ndcg`.
+
+  Args:
+    lists: `data.lists.RankingLists` with true labels.
+    scores: `[D]`.
+    topn: the cutoff.
+    batch_lists: lists in one call.
+
+  Returns:
+    `[Q]` float64, of the lists with a relevant document, in order.
+
+  >>> from ultra_tfr.data.lists import RankingLists
+  >>> lists = RankingLists(np.zeros([4, 1]), [0, 1, 2, 0], [0, 3, 4], [7, 8])
+  >>> ndcg_by_list(lists, np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+  [1.0]
+  """
+  padded = lists.pad_values(scores, 0.0)
+  labels = lists.pad_values(lists.labels, -1.0)
+  found = []
+  for start in range(0, len(lists), batch_lists):
+    part = tf.constant(labels[start:start + batch_lists], tf.float32)
+    gains = tf.exp(tf.nn.relu(part) * np.log(2.0)) - 1.0
+    totals = counterfactual.request_totals(
+        tf.constant(padded[start:start + batch_lists], tf.float32), gains,
+        masking.valid_items(part), (topn,))
+    ideal = totals.ideal_dcg[:, 0].numpy().astype(np.float64)
+    found.append(totals.dcg[:, 0].numpy()[ideal > 0] / ideal[ideal > 0])
+  return np.concatenate(found)
 
 
 def evaluate(model, lists, topn=TOPN):

@@ -1,0 +1,108 @@
+"""Tests of `ultra-tfr compare`: ultra_tfr.commands.compare."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ultra_tfr import methods
+
+_TINY = ["--train_queries=60", "--steps=20", "--validate_every=10",
+         "--batch_size=32", "--hidden_units=16"]
+_FEW = ["--methods=oracle-pairwise,naive-pairwise,unbiased,dla"]
+
+
+def _run(words, folder, timeout=400):
+  return subprocess.run(
+      [sys.executable, "-m", "ultra_tfr.cli", "compare", *words], cwd=folder,
+      capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """A folder in which four methods were compared with two seeds."""
+  folder = tmp_path_factory.mktemp("compare")
+  done = _run([*_TINY, *_FEW, "--feedback=click,dwell", "--runs=2",
+               "--json=out.json", "--markdown=out.md", "--plot=plots",
+               "--jobs=2"], folder)
+  assert done.returncode == 0, done.stderr
+  (folder / "out.txt").write_text(done.stdout, encoding="utf-8")
+  return folder
+
+
+@pytest.mark.slow
+def test_the_tables_have_a_block_for_each_kind_of_feedback(folder):
+  text = (folder / "out.txt").read_text(encoding="utf-8")
+  click, dwell = text.split("dwell feedback, synthetic")
+  for name in ("oracle-pairwise", "naive-pairwise", "unbiased"):
+    assert name in click and name in dwell
+  row = next(line for line in dwell.splitlines() if line.startswith("dla"))
+  assert set(row.split()[1:]) == {"-"}
+  assert "[14/14]" in text
+
+
+@pytest.mark.slow
+def test_the_json_has_the_shape_of_all_commands(folder):
+  found = json.loads((folder / "out.json").read_text())
+  assert found["runs"] == 2 and found["failed"] == {}
+  assert found["world"]["settings"]["steps"] == 20
+  entry = found["results"]["click"]["methods"]["unbiased"]
+  assert len(entry["ndcg@10"]["runs"]) == 2
+  curves = found["results"]["click"]["examination"]
+  assert curves["true"][0] == curves["estimated"]["unbiased"][0] == 1
+  assert set(found["comparison"]["click"]["dla"]) == {
+      "gap_closed", "minus_unbiased"}
+  assert set(found["results"]["dwell"]["methods"]) == {
+      "oracle-pairwise", "naive-pairwise", "unbiased"}
+
+
+@pytest.mark.slow
+def test_the_markdown_says_how_it_was_made(folder):
+  text = (folder / "out.md").read_text(encoding="utf-8")
+  assert "ultra-tfr compare" in text and "--steps 20" in text
+  assert "tensorflow 2." in text
+  assert text.count("| unbiased |") == 2
+  assert (folder / "plots" / "examination-click.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_finished_runs_are_taken_and_others_added(folder):
+  done = _run([*_TINY, *_FEW, "--runs=3", "--json=more.json"], folder)
+  assert done.returncode == 0, done.stderr
+  # Two seeds of four methods are there; one seed of them is not.
+  assert "12 runs, of which 8 are in" in done.stdout
+  assert "[4/4]" in done.stdout
+  first, more = (json.loads((folder / name).read_text())["results"]["click"]
+                 for name in ("out.json", "more.json"))
+  assert (more["methods"]["dla"]["ndcg@10"]["runs"][:2] ==
+          first["methods"]["dla"]["ndcg@10"]["runs"])
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--methods=unbiased,no-such"], "There is no method 'no-such'"),
+    (["--methods=unbiased,unbiased"], "must name each method once"),
+    (["--feedback=click,likes"], "--feedback must be of click, dwell"),
+    (["--dataset=nothing"], "must be 'synthetic', 'letor:FOLDER' or"),
+    (["--dataset=letor:no-such-folder"], "no-such-folder"),
+    (["--json=no-such-folder/x.json"], "does not exist"),
+])
+def test_wrong_calls_get_one_sentence(words, message, tmp_path):
+  done = _run([*_TINY, "--methods=naive-pairwise", *words], tmp_path)
+  assert done.returncode == 1
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_all_methods_in_one_command(tmp_path):
+  done = _run([*_TINY, "--feedback=click,dwell", "--runs=1", "--jobs=2",
+               "--json=out.json"], tmp_path)
+  assert done.returncode == 0, done.stderr
+  results = json.loads((tmp_path / "out.json").read_text())["results"]
+  assert list(results["click"]["methods"]) == [
+      name for name, method in methods.METHODS.items()
+      if "click" in method.feedback]
+  assert set(results["dwell"]["methods"]) == {
+      name for name, method in methods.METHODS.items()
+      if "dwell" in method.feedback}

@@ -1,0 +1,196 @@
+"""`ultra-tfr compare`: all methods on the same lists and users, with tests."""
+
+import functools
+import os
+import time
+
+from absl import flags
+import numpy as np
+
+from ultra_tfr import methods
+from ultra_tfr import report
+from ultra_tfr import training
+from ultra_tfr.commands import common
+from ultra_tfr.comparison import execution
+from ultra_tfr.comparison import schedule
+from ultra_tfr.comparison.store import Run
+from ultra_tfr.comparison.store import RunStore
+from ultra_tfr.comparison.tables import Table
+from ultra_tfr.evaluation import plots
+from ultra_tfr.simulation.click_models import CLICK_MODELS
+from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.simulation.logging_policy import LOGGERS
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+  """Defines the flags of this command."""
+  flags.DEFINE_string(
+      "dataset", "synthetic", "'synthetic' (made up, no download), "
+      "'letor:FOLDER', or 'tfds:NAME' such as tfds:mslr_web/10k_fold1.")
+  flags.DEFINE_list("feedback", ["click"], "Kinds of feedback: "
+                    f"{', '.join(FEEDBACK)}.")
+  flags.DEFINE_list("methods", ["all"], "Methods, or 'all': "
+                    f"{', '.join(methods.METHODS)}.")
+  flags.DEFINE_integer("runs", 5, "Runs of each method, with the seeds --seed, "
+                       "--seed + 1, ..", lower_bound=1)
+  flags.DEFINE_enum("logger", "weak", LOGGERS, "What ordered the lists that "
+                    "users saw: a feature that does not matter, chance, a "
+                    "ranker fitted on few labels, or one fitted on all.")
+  flags.DEFINE_enum(
+      "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
+  flags.DEFINE_enum("select", "labels", ["labels", "clicks"], "How checkpoints "
+                    "are picked on the validation part: by true labels, or by "
+                    "clicks alone. The other one has a column of its own.")
+  flags.DEFINE_integer("train_queries", 2000, "Training queries of the "
+                       "synthetic data.", lower_bound=1)
+  flags.DEFINE_integer("data_seed", 0, "Of the synthetic data.", lower_bound=0)
+  flags.DEFINE_integer("jobs", 1, "Runs at a time.", lower_bound=1)
+  flags.DEFINE_string(
+      "runs_dir", "compare-runs", "Folder of finished runs; called again with "
+      "the same settings, the command takes them from there.")
+  flags.DEFINE_string("markdown", None, "File to write the tables to.")
+  flags.DEFINE_string("plot", None, "Folder to draw the examination curves to.")
+  common.define_run_flags()
+  common.define_training_flags(["128", "64"], steps=2000, learning_rate=2e-3)
+
+
+def main():
+  """Runs the command."""
+  names = (list(methods.METHODS) if FLAGS.methods == ["all"] else
+           FLAGS.methods)
+  world = execution.World(
+      FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
+      train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed)
+  _check(world, names)
+  start = time.monotonic()
+  store = RunStore(FLAGS.runs_dir, world.to_config())
+  # Seed by seed, so that a table of fewer seeds is complete early.
+  runs = [Run(kind, name, seed)
+          for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
+          for kind in FLAGS.feedback for name in names
+          if kind in methods.find(name).feedback]
+  missing = [run for run in runs if store.read(run) is None]
+  print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
+        f"{store.folder} already.", flush=True)
+
+  def keep(run, result, error):
+    if error is None:
+      store.write(run, result)
+
+  failed = schedule.execute(
+      missing, functools.partial(execution.execute, world), FLAGS.jobs, keep)
+  _give_results(world, names, runs, store, failed, time.monotonic() - start)
+  if failed:
+    raise ValueError(
+        f"{len(failed)} of {len(runs)} runs failed: "
+        f"{'; '.join(map(str, failed))}. The others are kept: call the command "
+        "again to repeat these alone.")
+
+
+def _check(world, names):
+  if len(set(names)) < len(names) or not names:
+    raise ValueError("--methods must name each method once, but is "
+                     f"{','.join(names)!r}.")
+  for kind in FLAGS.feedback:
+    if kind not in FEEDBACK:
+      raise ValueError(f"--feedback must be of {', '.join(FEEDBACK)}, but has "
+                       f"{kind!r}.")
+  execution.check(world, names, FLAGS.feedback)
+  for flag in ("json", "markdown"):
+    common.check_output(flag, FLAGS[flag].value)
+  if FLAGS.plot:
+    os.makedirs(FLAGS.plot, exist_ok=True)
+
+
+def _give_results(world, names, runs, store, failed, seconds):
+  found = {kind: {} for kind in FLAGS.feedback}
+  for run in runs:
+    result = store.read(run)
+    if result is not None:
+      found[run.feedback].setdefault(run.method, {})[run.seed] = result
+  texts, markdown, details = [], [], {}
+  results = report.Results(world.dataset)
+  for kind in FLAGS.feedback:
+    table = Table(found[kind], names, FLAGS.select)
+    title = (f"{kind} feedback, {world.dataset}, {world.logger} logger, "
+             f"{world.click_model} users, {FLAGS.runs} runs")
+    texts += ["", title, "", table.to_text()]
+    markdown += [f"### {title}", "", table.to_markdown(), ""]
+    details[kind] = _details(table, names)
+    for name, by_seed in found[kind].items():
+      for result in by_seed.values():
+        results.add(kind, name, _outcome(result), result["true_examination"])
+  texts += ["", "*: the best that is no oracle. p: paired t-tests of the "
+            "difference to unbiased, over seeds and over test queries; ! marks "
+            "those below .05."]
+  print("\n".join(texts))
+  if FLAGS.markdown:
+    _write_markdown(markdown, found)
+  if FLAGS.json:
+    common.write_json(FLAGS.json, {
+        **results.to_json(seconds), "world": world.to_config(),
+        "select": FLAGS.select, "comparison": details,
+        "failed": {str(run): error for run, error in failed.items()}})
+  if FLAGS.plot:
+    _plot(found, world)
+
+
+def _outcome(result):
+  curve = result["examination"]
+  return training.Outcome(
+      result[FLAGS.select]["metrics"], curve and np.array(curve),
+      result["seconds"], None)
+
+
+def _details(table, names):
+  details = {}
+  for name in names:
+    difference = table.difference(name)
+    details[name] = {
+        "gap_closed": table.gap_closed(name),
+        "minus_unbiased": difference and {
+            key: value if np.isfinite(value) else None
+            for key, value in vars(difference).items()}}
+  return details
+
+
+def _write_markdown(lines, found):
+  versions = ", ".join(f"{name} {value}"
+                       for name, value in report.versions().items())
+  spent = sum(result["seconds"] for by_method in found.values()
+              for by_seed in by_method.values()
+              for result in by_seed.values())
+  with open(FLAGS.markdown, "w", encoding="utf-8") as file:
+    file.write("\n".join([
+        *lines, "NDCG on true labels, mean ± standard deviation over runs; "
+        "bold: the best that is no oracle. p: paired t-tests of the difference "
+        "to `unbiased`, over seeds and over test queries; ! marks those below "
+        ".05.", "", "```shell", _command(), "```", "",
+        f"{versions}; {spent:.0f} s of training.", ""]))
+
+
+def _command():
+  """The command line that gives the same table."""
+  given = [f"--{name} {FLAGS[name].serialize().partition('=')[2]}"
+           for name in ("dataset", "feedback", "methods", "runs", "logger",
+                        "click_model", "hidden_units", "steps",
+                        "learning_rate", "seed")]
+  return " \\\n    ".join(["ultra-tfr compare", *given])
+
+
+def _plot(found, world):
+  for kind, by_method in found.items():
+    curves, true_curve = {}, None
+    for name, by_seed in by_method.items():
+      estimated = [result["examination"] for result in by_seed.values()
+                   if result["examination"] is not None]
+      if estimated:
+        curves[name] = np.mean(estimated, axis=0)
+      true_curve = next(iter(by_seed.values()))["true_examination"]
+    if curves:
+      relative = true_curve and np.array(true_curve) / true_curve[0]
+      plots.plot_examination(
+          os.path.join(FLAGS.plot, f"examination-{kind}.png"), curves, relative,
+          f"Position bias, {world.dataset}, {world.logger} logger")

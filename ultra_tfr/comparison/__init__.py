@@ -1,0 +1,1 @@
+"""Comparing methods: runs that are kept, statistics, and tables."""

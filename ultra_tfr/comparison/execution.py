@@ -1,0 +1,127 @@
+"""One run of a comparison: data, simulated users, training, evaluation."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from ultra_tfr import methods
+from ultra_tfr import training
+from ultra_tfr.data import letor_folder
+from ultra_tfr.data import synthetic
+from ultra_tfr.data import tfds
+from ultra_tfr.simulation.click_models import CLICK_MODELS
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+  """Everything that all runs of a comparison share.
+
+  Attributes:
+    dataset: `"synthetic"`, `"letor:FOLDER"` or `"tfds:NAME"`.
+    logger: what ordered the lists that users saw, see
+      `simulation.logging_policy`.
+    click_model: a key of `CLICK_MODELS`.
+    settings: `training.Settings` of all methods.
+    train_queries: of the synthetic data.
+    num_positions: documents displayed.
+    initial_fraction: of the training queries, for the weak logger.
+    data_seed: of the synthetic data, and of what is held out.
+  """
+
+  dataset: str
+  logger: str
+  click_model: str
+  settings: training.Settings
+  train_queries: int = 2000
+  num_positions: int = 10
+  initial_fraction: float = 0.01
+  data_seed: int = 0
+
+  def to_config(self):
+    """The values, ready for JSON."""
+    return dataclasses.asdict(self)
+
+
+def execute(world, run):
+  """Trains and judges one method with one seed.
+
+  The seed is that of the initial ranker, the clicks and the initialisation; the
+  data is the same for all seeds, so that test queries can be paired.
+
+  Args:
+    world: a `World`.
+    run: a `store.Run`.
+
+  Returns:
+    A dict ready for JSON: for `"labels"` and `"clicks"`, by which the
+    checkpoint is picked, a dict of "metrics" and "by_query" (NDCG@10 by test
+    query); "examination" `[K]` or None; "true_examination" likewise;
+    "seconds".
+  """
+  task = _task(world, run.feedback, run.seed)
+  outcome = training.run(run.method, task, world.settings,
+                         feedback=run.feedback, seed=run.seed)
+  result = {
+      pick: {"metrics": found.metrics, "by_query": _listed(found.by_query)}
+      for pick, found in outcome.picks.items()}
+  return {**result, "examination": _listed(outcome.examination),
+          "true_examination": _listed(task.true_examination),
+          "seconds": outcome.seconds}
+
+
+def check(world, names, feedback):
+  """Fails early for methods that cannot run.
+
+  Args:
+    world: a `World`.
+    names: of methods.
+    feedback: kinds of feedback.
+
+  Raises:
+    ValueError: if the data is not there, a method is unknown, or it needs what
+      the click model lacks.
+  """
+  kind, _, name = world.dataset.partition(":")
+  if kind == "letor" and name:
+    letor_folder.find_files(name)
+  elif kind == "tfds" and name:
+    tfds.open_tfds(name)
+  elif world.dataset != "synthetic":
+    raise ValueError(
+        "`dataset` must be 'synthetic', 'letor:FOLDER' or 'tfds:NAME' such as "
+        f"tfds:mslr_web/10k_fold1, but is {world.dataset!r}.")
+  curve = training.true_curve(
+      CLICK_MODELS[world.click_model](), world.num_positions)
+  for name in names:
+    method = methods.find(name)
+    for kind in feedback:
+      if kind in method.feedback:
+        method.build(world.num_positions, kind, curve)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(dataset, train_queries, seed):
+  """The parts of a data set; kept, since a process executes many runs."""
+  kind, _, name = dataset.partition(":")
+  if kind == "letor":
+    return letor_folder.read_folder(name, seed=seed)
+  if kind == "tfds":
+    return tfds.load_tfds(name)
+  return synthetic.generate(train_queries, seed=seed)
+
+
+@functools.lru_cache(maxsize=2)
+def _task(world, feedback, seed):
+  train, valid, test = _load(
+      world.dataset, world.train_queries, world.data_seed)
+  grades = max(int(part.labels.max()) for part in (train, valid, test))
+  click_model = CLICK_MODELS[world.click_model](max_grade=max(grades, 1))
+  return training.make_task(
+      train, valid, test, click_model, feedback=feedback,
+      num_positions=world.num_positions, logger=world.logger,
+      initial_fraction=world.initial_fraction, seed=seed)
+
+
+def _listed(values):
+  return None if values is None else np.asarray(values, float).tolist()
