@@ -1,0 +1,227 @@
+"""Tests of ultra_tfr.findings."""
+
+import numpy as np
+import pytest
+
+from ultra_tfr import findings
+from ultra_tfr.diagnosis import Diagnosis
+
+CURVE = [1.0, 0.8, 0.5, 0.2]
+
+
+def _curve(value, half_width=0.02):
+  value = np.array(value, np.float64)
+  ends = {"low": value - half_width, "high": value + half_width}
+  return {"value": value.tolist(),
+          **{name: [None if np.isnan(v) else v for v in end.tolist()]
+             for name, end in ends.items()}}
+
+
+def _trained(value=CURVE):
+  return {"value": list(value), "low": None, "high": None}
+
+
+def _explain(contexts=None, level=0.9, **changes):
+  fields = {
+      "positions": [1, 2, 3, 5],
+      "contexts": contexts or {"all": {"trained": _trained()}},
+      "swap_counts": np.full((4, 4), 100), "num_items": np.full(4, 150),
+      "components": np.zeros(4, int),
+      "logger_strength": {"value": 0.2, "low": 0.1, "high": 0.3}, "trust": {},
+      "history": {}, "num_requests": 1000, "num_items_clicked": 500,
+      "effective_sample_size": 200.0, "weight_clipped": None, "sentences": [],
+      "warnings": []}
+  assert set(changes) <= set(fields)
+  return findings.explain(Diagnosis(**{**fields, **changes}), level)
+
+
+def _has(texts, *parts):
+  return sum(all(part in text for part in parts) for text in texts) == 1
+
+
+def test_nothing_to_warn_of():
+  sentences, warnings = _explain()
+  assert not warnings
+  assert sentences == [
+      "Position 5 is examined 20% as often as position 1.",
+      "The 90% intervals of EM are sampling error only, given the relevance "
+      "that the model learned; an error of that relevance is not in them. "
+      "Harvesting needs no such model, but takes it that positions change how "
+      "often items are examined, and not how far they are trusted.",
+      "At each position at least 150 items were seen that also appear "
+      "elsewhere, so examination can be checked without the model.",
+      "The order shown agrees with the ranker's scores to 0.20 (rank "
+      "correlation within requests; 1 is the same order, 0 none).",
+      "Weighted by inverse propensities, the 500 items with feedback count as "
+      "200."]
+
+
+def test_the_level_is_told():
+  assert _has(_explain(level=0.5)[0], "The 50% intervals of EM")
+
+
+@pytest.mark.parametrize("count", [2, 6, 7, 50])
+def test_contexts(count):
+  contexts = {f"c{i}": {"trained": _trained([1, .8, .5, .1 + .01 * i])}
+              for i in range(count)}
+  sentences, _ = _explain(contexts)
+  if count <= 6:
+    for i in range(count):
+      assert _has(sentences, f"Position 5 is examined {10 + i}% as often as "
+                  f"position 1 for 'c{i}'.")
+  else:
+    assert _has(sentences, "Position 5 is examined 10% (for 'c0') to "
+                f"{9 + count}% (for 'c{count - 1}') as often as position 1.")
+  assert len([text for text in sentences if "is examined" in text]) == (
+      count if count <= 6 else 1)
+
+
+# Swaps.
+
+
+def test_no_items():
+  sentences, warnings = _explain(
+      swap_counts=None, num_items=None, components=None)
+  assert not warnings
+  assert _has(sentences, "no `item` column", "cannot be seen")
+
+
+def test_no_swaps():
+  sentences, warnings = _explain(
+      swap_counts=np.zeros((4, 4), int), num_items=np.zeros(4, int),
+      components=np.arange(4))
+  assert len(warnings) == 1
+  assert _has(warnings, "No item was shown at two positions", "model alone")
+  assert not any("elsewhere" in text for text in sentences)
+
+
+@pytest.mark.parametrize("components, where", [
+    ([0, 0, 1, 1], "positions 3-5"), ([0, 0, 0, 1], "position 5"),
+    ([0, 1, 0, 2], "positions 2, 5")])
+def test_positions_apart(components, where):
+  sentences, warnings = _explain(components=np.array(components))
+  assert len(warnings) == 1
+  assert _has(warnings, f"leads from position 1 to {where}: their examination")
+  assert not any("At each position" in text for text in sentences)
+
+
+@pytest.mark.parametrize("num_items, expected", [
+    ([12, 12, 150, 12], "Positions 1-2, 5 are seen by 12 items that also "
+     "appear elsewhere: the estimate there rests on the model."),
+    ([150, 150, 3, 29], "Positions 3-5 are seen by 3 to 29 items that also "
+     "appear elsewhere: the estimate there rests on the model."),
+    ([30, 30, 30, 1], "Position 5 is seen by 1 item that also appears "
+     "elsewhere: the estimate there rests on the model."),
+    ([30, 31, 32, 33], "At each position at least 30 items were seen that also "
+     "appear elsewhere, so examination can be checked without the model.")])
+def test_few_items(num_items, expected):
+  sentences, warnings = _explain(num_items=np.array(num_items))
+  assert not warnings
+  assert [text for text in sentences if "elsewhere" in text] == [expected]
+
+
+def test_positions_apart_are_not_called_few():
+  sentences, _ = _explain(components=np.array([0, 0, 1, 1]),
+                          num_items=np.array([50, 9, 5, 5]))
+  assert [text for text in sentences if "elsewhere" in text] == [
+      "Position 2 is seen by 9 items that also appear elsewhere: the estimate "
+      "there rests on the model."]
+
+
+def test_names_of_slots():
+  sentences, _ = _explain(positions=["Top", "main-1", "main-2", "side"],
+                          num_items=np.array([150, 5, 5, 150]))
+  assert _has(sentences, "Position side is examined 20% as often as position "
+              "Top.")
+  assert _has(sentences, "Positions main-1-main-2 are seen by 5 items")
+
+
+# The logger.
+
+
+@pytest.mark.parametrize("value, is_strong", [
+    (findings.STRONG_LOGGER, True), (findings.STRONG_LOGGER - .01, False),
+    (1.0, True), (-0.8, False)])
+def test_strong_logger(value, is_strong):
+  sentences, warnings = _explain(logger_strength={
+      "value": value, "low": value, "high": value})
+  assert _has(warnings if is_strong else sentences,
+              f"agrees with the ranker's scores to {value:.2f}")
+  assert _has(warnings, "may hurt", "naive-pairwise") == is_strong
+
+
+def test_strength_that_is_not_known():
+  sentences, warnings = _explain(
+      logger_strength={"value": float("nan"), "low": None, "high": None})
+  assert not any("agrees" in text for text in sentences + warnings)
+
+
+# Agreement.
+
+
+@pytest.mark.parametrize("kind, what", [
+    ("randomized", "the randomised rows"), ("all_pairs", "harvesting")])
+def test_agreement(kind, what):
+  def explain(value, half_width):
+    return _explain({"all": {"trained": _trained(),
+                             kind: _curve(value, half_width)}})
+
+  sentences, warnings = explain([1, .75, .58, .2], 0.01)
+  assert not warnings
+  assert _has(sentences, f"EM and {what} differ by at most 0.08.")
+  # Beyond the limit, but the intervals are wide.
+  sentences, warnings = explain([1, .8, .5, .5], 0.2)
+  assert not warnings
+  assert _has(sentences, f"EM and {what} differ by at most 0.30, but by no "
+              "more than chance allows.")
+  # And narrow; the other gap is none.
+  sentences, warnings = explain([1, .6, .35, .2], [0, .2, .05, .05])
+  assert warnings == [
+      f"EM and {what} disagree by up to 0.15, at position 3, and not by "
+      f"chance: trust {what} there."]
+  assert not any("differ" in text for text in sentences)
+
+
+def test_disagreement_of_one_context():
+  contexts = {"a": {"trained": _trained(), "all_pairs": _curve(CURVE)},
+              "b": {"trained": _trained(), "all_pairs": _curve([1, 1, 1, 1])}}
+  sentences, warnings = _explain(contexts)
+  assert _has(sentences, "EM and harvesting differ for 'a' by at most 0.00.")
+  assert _has(warnings, "EM and harvesting disagree for 'b' by up to 0.80, at "
+              "positions 2-5")
+
+
+@pytest.mark.parametrize("missing", ["low", "high"])
+def test_an_unknown_end_is_no_disagreement(missing):
+  curve = _curve([1, .8, .5, .6 if missing == "low" else .05])
+  curve[missing] = [None] * 4
+  assert not _explain(
+      {"all": {"trained": _trained(), "all_pairs": curve}})[1]
+
+
+def test_nothing_to_agree_with():
+  curve = {"value": [1.0, None, None, None], "low": [None] * 4,
+           "high": [None] * 4}
+  sentences, warnings = _explain(
+      {"all": {"trained": _trained(), "all_pairs": curve}})
+  assert not warnings
+  assert not any("differ" in text for text in sentences)
+
+
+# Weights.
+
+
+def test_weights():
+  sentences, warnings = _explain(effective_sample_size=49.0)
+  assert _has(warnings, "the 500 items with feedback count as 49. Few of them "
+              "decide")
+  sentences, warnings = _explain(effective_sample_size=51.0,
+                                 weight_clipped=0.25)
+  assert not warnings
+  assert _has(sentences, "25.0% of the pair weight was clipped")
+
+
+def test_no_feedback():
+  _, warnings = _explain(num_items_clicked=0, effective_sample_size=0.0)
+  assert warnings == [
+      "There is no feedback in the log: nothing can be learned."]

@@ -1,0 +1,299 @@
+"""Tests of `ultra-tfr fit-log`, `diagnose` and `evaluate-log`."""
+
+import json
+import os
+import re
+
+import numpy as np
+from pyarrow import csv
+from pyarrow import parquet
+import pytest
+
+import click_logs
+from command_line import Calls
+
+_COLUMNS = {
+    "query": "request_id", "position": "rank", "feedback": "click",
+    "features": "f_*,category", "context": "device", "item": "item_id",
+    "timestamp": "timestamp"}
+_TINY = ["--steps=4", "--validate_every=2", "--batch_size=64",
+         "--hidden_units=8"]
+
+
+def _flags(changes):
+  words = {**_COLUMNS, "log": "first.parquet", **changes}
+  return [f"--{name}={value}" for name, value in words.items()
+          if value is not None]
+
+
+def _fit(folder, *more, **changes):
+  return ["fit-log", f"--model_dir={folder}", *_flags(changes), *_TINY, *more]
+
+
+def _diagnose(*more, **changes):
+  return ["diagnose", *_flags(changes), *_TINY, *more]
+
+
+def _evaluate(models, log, *more):
+  return ["evaluate-log", f"--model_dir={models}", f"--log={log}",
+          "--replicates=20", *more]
+
+
+_GOOD = {
+    "fit": _fit("model", "--json=fit.json", "--seed=3",
+                randomized="randomized"),
+    "naive": _fit("naive", "--json=naive.json", "--method=naive-pairwise"),
+    "bare": _fit("bare", "--json=bare.json", "--method=unbiased-bayes",
+                 "--valid=0", "--test=0", "--rejected=thrown.csv",
+                 "--num_positions=3", "--max_rejected=0.05", log="odd.csv",
+                 timestamp=None, item=None, context=None,
+                 feedback="click + 0.5*log1p(dwell_ms/1000)"),
+    "over": _fit("naive", "--json=over.json", "--method=naive-pairwise",
+                 "--overwrite"),
+    "own": _diagnose("--report_dir=own", "--json=own.json"),
+    "other": ["diagnose", "--log=second.csv", "--model_dir=model",
+              "--report_dir=other", "--json=other.json"],
+    "test": _evaluate("model,naive/", "first.parquet", "--part=test",
+                      "--json=test.json"),
+    "all": _evaluate("model", "second.csv", "--json=all.json"),
+    "naive all": _evaluate("naive", "second.csv"),
+    "odd all": _evaluate("model", "odd.csv", "--max_weight=2",
+                         "--max_rejected=0.05"),
+    **{f"help {name}": [name, "--help"]
+       for name in ("fit-log", "diagnose", "evaluate-log")},
+}
+_MODEL = ["diagnose", "--log=second.csv", "--model_dir=model",
+          "--report_dir=new"]
+# Name -> (words, pattern of the message).
+_BAD = {
+    "no log": (_fit("new", log="none.csv"), "none.csv: there is no such f"),
+    "no column": (_fit("new", feedback="klick"), "no column 'klick'"),
+    "no feature": (_fit("new", features="g_*"), r"'g_\*'"),
+    "no --features": (_fit("new", features=None), "--features"),
+    "folder exists": (_fit("model"), "--model_dir: model already holds a "
+                      "result; give another folder, or --overwrite"),
+    "folder is a file": (_fit("second.csv"),
+                         "--model_dir second.csv must be a folder"),
+    "steps": (_fit("new", "--steps=5"), r"`steps` \(5\) must be a multiple of"),
+    "method": (_fit("new", "--method=oracle-pairwise"),
+               "--method=oracle-pairwise: value should be one of"),
+    "shares": (_fit("new", "--valid=0.6", "--test=0.6"),
+               "`valid` and `test` must be shares that sum to at most 1"),
+    "json": (_fit("new", "--json=none/x.json"), "--json none/x.json: the fol"),
+    "rejected": (_fit("new", "--rejected=none/x.csv"),
+                 "--rejected none/x.csv: the folder .* does not exist"),
+    "too many rejected": (
+        _fit("rejected", log="odd.csv"),
+        r"24 of 2024 rows are rejected \(rejected/rejected_rows.csv lists "
+        "them.*raise `max_rejected`"),
+    "stricter": (
+        _fit("bare", "--overwrite", "--max_rejected=0", log="odd.csv"),
+        r"\(bare/rejected_rows.csv lists them"),
+    "no model": (_evaluate("second", "first.parquet"),
+                 "second: there is no log.json, so this is no --model_dir"),
+    "folder of something else": (_evaluate("own", "first.parquet"),
+                                 "own: there is no log.json"),
+    "no test part": (_evaluate("bare", "odd.csv", "--part=test"),
+                     "--part=test is empty.*--test 0.*--part=all"),
+    "mixed models": (_evaluate("model,bare", "first.parquet"),
+                     "bare was trained with other columns than model; eval"),
+    "odd rows": (_evaluate("model", "odd.csv"), "^[^(]* 24 of 2024 rows are"),
+    "max_weight": (_evaluate("model", "second.csv", "--max_weight=0"),
+                   "--max_weight=0.0: must be greater than 0"),
+    "wrong log": (_evaluate("model", "wrong.csv"), "no column 'request_id'"),
+    "two sources": ([*_MODEL, "--query=request_id"],
+                    "--query is given beside --model_dir"),
+    "context twice": ([*_MODEL, "--context=device"],
+                      "--context is given beside --model_dir"),
+    "training twice": ([*_MODEL, "--learning_rate=0.1"],
+                       "--learning_rate is given beside --model_dir"),
+    "no source": (["diagnose", "--log=first.parquet", "--query=request_id"],
+                  "--position is missing; give --query, --position"),
+    "naive diagnosis": (_diagnose("--method=naive-pairwise"),
+                        "--method naive-pairwise estimates no bias"),
+    "diagnosis of naive": (
+        ["diagnose", "--log=second.csv", "--model_dir=naive"],
+        "--model_dir naive: .* estimates no bias"),
+    "report exists": (_diagnose("--report_dir=own"),
+                      "--report_dir: own already holds a result"),
+}
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+  """What came of all calls."""
+  folder = tmp_path_factory.mktemp("calls")
+  table = click_logs.small()
+  marks = np.arange(len(table)) % 5 == 0
+  parquet.write_table(
+      click_logs.with_column(table, "randomized", marks),
+      folder / "first.parquet")
+  other = click_logs.simulate_log(
+      300, positions=click_logs.POSITIONS, num_items=60, seed=9)[0]
+  csv.write_csv(other, folder / "second.csv")
+  csv.write_csv(other.select(["rank", "click"]), folder / "wrong.csv")
+  # The small log again, and 24 rows more than a hundredth that are no good.
+  csv.write_csv(table, folder / "odd.csv")
+  with open(folder / "odd.csv", "a") as file:
+    file.writelines(f'"x",{rank},"i","mobile",1,0,0\n'.replace("\n", ",,,\n")
+                    for rank in range(24))
+  bad = {name: words for name, (words, _) in _BAD.items()}
+  return Calls(folder, {**_GOOD, **bad})
+
+
+def _files(calls, folder):
+  return sorted(os.listdir(calls.folder / folder))
+
+
+# Fitting.
+
+
+def test_fit(calls):
+  text, written = calls.out("fit"), calls.json("fit")
+  assert list(written) == [
+      "method", "summary", "bias", "history", "evaluation", "diagnosis",
+      "seconds", "versions"]
+  assert written["method"] == "unbiased"
+  assert np.shape(written["bias"]["click_relevant"]) == (2, 5)
+  assert written["history"]["step"] == [2, 4]
+  assert list(written["evaluation"]) == ["logged order", "unbiased"]
+  for line in ("Training unbiased for 4 batches of 64 requests ...",
+               "On the test part:", "Diagnosing the log ...",
+               "The ranking model is in model/model.",
+               "The report is model/report/report.html."):
+    assert line in text.splitlines()
+  for sentence in written["diagnosis"]["sentences"]:
+    assert sentence in text.splitlines()
+  for warning in written["diagnosis"]["warnings"]:
+    assert f"WARNING: {warning}" in text.splitlines()
+  curve = written["diagnosis"]["contexts"]["mobile"]["trained"]["value"]
+  assert re.search(r"mobile, EM +" + " +".join(f"{v:.2f}" for v in curve), text)
+  assert "randomized" in written["diagnosis"]["contexts"]["mobile"]
+
+
+def test_files_of_a_fit(calls):
+  assert _files(calls, "model") == [
+      "log.json", "logs", "model", "report", "training_model.keras"]
+  assert _files(calls, "model/report") == [
+      "curves.png", "diagnosis.json", "history.png", "rates.png",
+      "report.html", "swaps.png"]
+  with open(calls.folder / "model" / "report" / "diagnosis.json") as file:
+    found = json.load(file)
+  summary = found.pop("summary")
+  assert found == calls.json("fit")["diagnosis"]
+  assert summary == calls.json("fit")["summary"]
+
+
+def test_without_bias(calls):
+  written = calls.json("naive")
+  assert written["bias"] is None
+  assert "diagnosis" not in written
+  assert list(written["evaluation"]) == ["logged order", "naive-pairwise"]
+  assert _files(calls, "naive") == [
+      "log.json", "logs", "model", "training_model.keras"]
+  assert "Diagnosing" not in calls.out("naive")
+  # The same once more.
+  again = calls.json("over")
+  del written["seconds"], again["seconds"]
+  assert written == again
+
+
+def test_bare_log(calls):
+  text, written = calls.out("bare"), calls.json("bare")
+  assert "evaluation" not in written
+  assert "On the test part" not in text
+  assert written["summary"]["positions"] == [1, 2, 3]
+  assert list(written["diagnosis"]["contexts"]) == ["all"]
+  assert np.shape(written["bias"]["trust_positive"]) == (1, 3, 3)
+  assert "trust.png" in _files(calls, "bare/report")
+  assert "swaps.png" not in _files(calls, "bare/report")
+
+
+# Rejected rows.
+
+
+def test_rejected_rows_are_where_they_are_said_to_be(calls):
+  for path in ("rejected/rejected_rows.csv", "bare/rejected_rows.csv",
+               "thrown.csv"):
+    assert (calls.folder / path).read_text().count("\n") == 25
+  assert "thrown.csv lists the 24 rejected rows." in calls.out("bare")
+  assert "lists the" not in calls.out("odd all")
+  assert "rejected: 24 rows" in calls.out("odd all")
+  # Nothing else is a surprise in the folder that the user is in.
+  assert {name for name in os.listdir(calls.folder) if "reject" in name} == {
+      "rejected"}
+
+
+# Diagnosing.
+
+
+def test_diagnosis_of_a_log_of_its_own(calls):
+  text, written = calls.out("own"), calls.json("own")
+  assert list(written) == ["diagnosis", "seconds", "versions"]
+  assert written["diagnosis"]["num_requests"] == 400
+  assert re.search("Training unbiased .*The report is own/report.html.", text,
+                   re.DOTALL)
+  assert "report.html" in _files(calls, "own")
+  assert "log.json" not in _files(calls, "own")
+
+
+def test_diagnosis_with_a_model(calls):
+  written = calls.json("other")["diagnosis"]
+  assert written["num_requests"] == 300
+  assert "Training" not in calls.out("other")
+  fitted = calls.json("fit")
+  for c, name in enumerate(written["contexts"]):
+    curve = np.array(fitted["bias"]["click_relevant"][c])
+    np.testing.assert_allclose(
+        written["contexts"][name]["trained"]["value"], curve / curve[0])
+
+
+# Evaluating.
+
+
+def test_evaluation_of_the_test_part(calls):
+  text, written = calls.out("test"), calls.json("test")["rankers"]
+  assert list(written) == ["logged order", "model", "naive"]
+  # What fit-log said of it, but for the number of replicates.
+  evaluation = calls.json("fit")["evaluation"]
+  for key, estimate in written["model"]["estimates"].items():
+    assert estimate["value"] == pytest.approx(
+        evaluation["unbiased"]["estimates"][key]["value"])
+  assert written["model"]["perplexity"] == pytest.approx(
+      evaluation["unbiased"]["perplexity"])
+  assert "perplexity" not in written["naive"]
+  assert "The test part of the log:" in text
+  assert re.search(r"^naive - logged +[+-]", text, re.MULTILINE)
+
+
+def test_evaluation_of_another_log(calls):
+  written = calls.json("all")["rankers"]
+  assert [ranker["num_requests"] for ranker in written.values()] == [300, 300]
+  assert "The whole log; if a model was trained on it" in calls.out("all")
+  assert "No model has a bias: the feedback is taken as it is" in (
+      calls.out("naive all"))
+
+
+@pytest.mark.parametrize("name", _BAD)
+def test_wrong_calls(calls, name):
+  shown = calls.read(name, "err") + calls.read(name, "out")
+  assert "Traceback" not in shown, shown
+  assert calls.read(name, "status") == "1", shown
+  lines = [line for line in shown.splitlines()
+           if re.search(_BAD[name][1], line)]
+  assert len(lines) == 1, shown
+  # It is noticed before anything takes long.
+  assert not re.search("^(Training|Diagnosing) ", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name, flags", [
+    ("fit-log", [*_COLUMNS, "weight", "randomized", "positions", "overwrite",
+                 "num_positions", "valid", "test", "method", "steps",
+                 "learning_rate", "hidden_units"]),
+    ("diagnose", [*_COLUMNS, "method", "steps", "report_dir", "overwrite"]),
+    ("evaluate-log", ["part", "max_weight", "replicates"])])
+def test_help(calls, name, flags):
+  text = calls.out(f"help {name}")
+  for flag in (*flags, "log", "model_dir", "max_rejected", "rejected", "json",
+               "seed"):
+    assert re.search(rf"^ *--(\[no\])?{flag}:", text, re.MULTILINE), flag

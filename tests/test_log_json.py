@@ -1,0 +1,134 @@
+"""Tests of ultra_tfr.data.log_json."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from ultra_tfr.data import log_batches
+from ultra_tfr.data import log_json
+from ultra_tfr.data import log_values
+
+
+def _read(path, names):
+  rows, malformed = {}, []
+  for batch in log_json.read(path, list(names)):
+    columns = [log_values.texts(log_values.plain(batch.columns[name])[0])
+               .to_pylist() for name in names]
+    for number, *values in zip(batch.rows.tolist(), *columns):
+      assert number not in rows
+      rows[number] = values
+    malformed += [bad.row for bad in batch.malformed]
+    assert all(bad.reason == "no JSON object" for bad in batch.malformed)
+  return rows, malformed
+
+
+@pytest.fixture
+def read(tmp_path):
+  def read(text, names="a", name="log.jsonl"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return _read(path, names)
+  return read
+
+
+@pytest.mark.parametrize("text, values", [
+    ('{"a": 1}\n{"a": 2}\n', ["1", "2"]),
+    ('{"a": 1}\n{"a": 2}', ["1", "2"]),
+    ('{"a": 1}\r\n{"a": 2}\r\n', ["1", "2"]),
+    ('\ufeff{"a": 1}\n{"a": 2}\n', ["1", "2"]),
+    ('{"a": 1.5}\n{"a": 2}\n', ["1.5", "2"]),
+    ('{"a": true}\n{"a": null}\n', ["true", None]),
+    ('{"a": "x\\ny"}\n{"b": 1}\n', ["x\ny", None]),
+    ('{"a": "\\ud83d\\ude00"}\n{"a": "日本"}\n', ["😀", "日本"]),
+    ('{"a": NaN}\n{"a": ""}\n', [None, None]),
+    ('{"a": 9007199254740993}\n{"a": null}\n', ["9007199254740993", None]),
+    # Beyond int64, as hashes are.
+    ('{"a": 18446744073709551615}\n{"a": 9223372036854775809}\n',
+     ["18446744073709551615", "9223372036854775809"]),
+    ('{"a": 18446744073709551617}\n{"a": -3}\n', ["1.8446744073709552e+19",
+                                                  "-3"]),
+    # Times stay as they were written.
+    ('{"a": "2026-01-31T12:00:00"}\n{"a": "2026-01-31"}\n',
+     ["2026-01-31T12:00:00", "2026-01-31"]),
+    # Several types in one column.
+    ('{"a": 1}\n{"a": "x"}\n', ["1", "x"]),
+    ('{"a": true}\n{"a": 2.0}\n', ["true", "2"]),
+    ('{"a": 1, "a": 2}\n{"a": 3}\n', ["2", "3"]),
+])
+def test_values(text, values, read):
+  assert read(text) == ({1: values[:1], 2: values[1:]}, [])
+
+
+def test_infinities(read):
+  rows, _ = read('{"a": 1e999}\n{"a": -Infinity}\n')
+  assert [float(value) for value, in rows.values()] == [np.inf, -np.inf]
+
+
+def test_types_may_differ_between_blocks(read, monkeypatch):
+  monkeypatch.setattr(log_batches, "BLOCK_BYTES", 30)
+  values = ["2026-01-01", "x", 12, 2**63, -1, None, 1.5, "2026-01-01T00:00:00",
+            True, 12.0, 2**64 - 1, {}, 0]
+  lines = [json.dumps({"a": value}) for value in values if value != {}]
+  rows, malformed = read("\n".join(lines))
+  assert not malformed
+  assert [value for value, in rows.values()] == [
+      log_batches.as_text(value) for value in values if value != {}]
+
+
+@pytest.mark.parametrize("block", [20, 100, 10000])
+def test_malformed_lines_keep_the_numbers(block, read, monkeypatch):
+  monkeypatch.setattr(log_batches, "BLOCK_BYTES", block)
+  rng = np.random.default_rng(0)
+  bad = ['{"a": 1', "[1]", "5", "x", '{"a": 1} {"a": 2}', '{"a": "\\ud83d"}',
+         "[" * 100000, '"']
+  lines, rows, malformed = [], {}, []
+  for number in range(1, 200):
+    kind = rng.integers(8)
+    if kind == 0 and number > 1:
+      malformed.append(number)
+      lines.append(bad[rng.integers(len(bad))])
+    elif kind == 1:
+      lines.append("  " * rng.integers(2))
+    else:
+      rows[number] = [str(number)]
+      lines.append(json.dumps({"a": number}))
+  assert read("\n".join(lines)) == (rows, malformed)
+
+
+def test_objects_over_several_lines(read):
+  rows, malformed = read('{"a": 1}\n{\n"a": 2\n}\n{"a": 3}\n')
+  assert rows == {1: ["1"], 5: ["3"]} and malformed == [2, 3, 4]
+
+
+def test_bytes_that_are_no_text(tmp_path):
+  path = tmp_path / "log.jsonl"
+  path.write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n')
+  batch, = log_json.read(path, ["a"])
+  array, wrong = log_values.plain(batch.columns["a"])
+  assert array.to_pylist() == ["x", None] and wrong.tolist() == [False, True]
+
+
+def test_names_are_those_of_the_first_objects(tmp_path, monkeypatch):
+  monkeypatch.setattr(log_batches, "BLOCK_BYTES", 30)
+  path = tmp_path / "log.jsonl"
+  path.write_text('\nno\n{"a": 1}\n{"b": {"c": 1}}\n' + '{"d": 1}\n' * 10)
+  assert log_json.column_names(path) == ["a", "b"]
+  path.write_text("\n\n")
+  assert log_json.column_names(path) == []
+
+
+def test_packed(tmp_path):
+  for name in ("log.json.gz", "LOG.JSONL.GZ"):
+    (tmp_path / name).write_bytes(gzip.compress(b'{"a": 1}\n'))
+    assert _read(tmp_path / name, "a") == ({1: ["1"]}, [])
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}]', ' \n[\n{"a": 1},\n{"a": 2}]'])
+def test_an_array(text, read, tmp_path):
+  message = "log.jsonl: begins with '\\[', so it is one JSON array; write one"
+  with pytest.raises(ValueError, match=message):
+    read(text)
+  with pytest.raises(ValueError, match=message):
+    log_json.column_names(tmp_path / "log.jsonl")

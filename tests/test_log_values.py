@@ -1,0 +1,211 @@
+"""Tests of ultra_tfr.data.log_values."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ultra_tfr.data import log_values
+
+NAN = float("nan")
+
+
+def _strings(values):
+  """A string array of bytes, checked or not."""
+  binary = pa.array(values, pa.binary())
+  return pa.Array.from_buffers(pa.string(), len(values), binary.buffers())
+
+
+# Types.
+
+
+@pytest.mark.parametrize("kind", [
+    "string", "large_string", "binary", "large_binary", "string_view",
+    "binary_view"])
+def test_all_kinds_of_texts(kind):
+  values = ["ä", "", None, "b"]
+  if "binary" in kind:
+    values = [value and value.encode() for value in values]
+  array = pa.array(values, getattr(pa, kind)())
+  found, wrong = log_values.plain(array)
+  assert found.type == pa.string() and not wrong.any()
+  assert found.to_pylist() == ["ä", None, None, "b"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.int64()])
+def test_dictionaries_and_chunks(kind):
+  values = ["a", None, "b", "a"] if kind != pa.int64() else [1, None, 2, 1]
+  array = pa.array(values, kind)
+  chunks = pa.chunked_array([array.slice(0, 1), array.slice(1)])
+  for other in (array.dictionary_encode(), chunks, chunks.dictionary_encode(),
+                array.slice(0)):
+    assert log_values.plain(other)[0].to_pylist() == values
+
+
+def test_nothing_at_all():
+  array, wrong = log_values.plain(pa.nulls(2))
+  assert array.type == pa.string() and array.null_count == 2
+  assert not wrong.any()
+  for array in (pa.array([], pa.string()), pa.nulls(3)):
+    array = log_values.plain(array)[0]
+    assert np.isnan(log_values.numbers(array)[0]).all()
+    assert np.isnan(log_values.seconds(array)[0]).all()
+    assert (log_values.hashes(array) == -1).all()
+    assert not log_values.is_text(array)
+
+
+@pytest.mark.parametrize("array", [
+    pa.array([b"a", b"\xff", None, b""]),
+    pa.array([b"a", b"\xc3\x28", None, b""], pa.large_binary()),
+    _strings([b"a", b"\xff", None, b""])])
+def test_bytes_that_are_no_text(array):
+  found, wrong = log_values.plain(array)
+  assert found.to_pylist() == ["a", None, None, None]
+  assert wrong.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("array", [
+    pa.array([[1]]), pa.array([{"a": 1}]), pa.array([1], pa.time64("us")),
+    pa.array([1], pa.duration("s"))])
+def test_other_types(array):
+  assert not log_values.is_number_or_text(array.type)
+  with pytest.raises(pa.ArrowException, match="is no type of a column"):
+    log_values.plain(array)
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize("array, values", [
+    (pa.array([1, None]), [1, NAN]),
+    (pa.array([2**53 + 1]), [2.**53]),
+    (pa.array([2**64 - 1], pa.uint64()), [2.**64]),
+    (pa.array([True, False, None]), [1, 0, NAN]),
+    (pa.array([1.5, NAN, float("inf")]), [1.5, NAN, np.inf]),
+    (pa.array([np.float16(.5)]), [.5]),
+    (pa.array([decimal.Decimal("1.25"), None]), [1.25, NAN]),
+])
+def test_numbers_of_numbers(array, values):
+  found, wrong = log_values.numbers(log_values.plain(array)[0])
+  np.testing.assert_array_equal(found, values)
+  assert found.dtype == np.float64 and not wrong.any()
+  assert not log_values.is_text(array)
+
+
+RIGHT = {"1": 1, "-2.5": -2.5, "+3": 3, "1.": 1, ".5": .5, "1e3": 1000,
+         "1E-2": .01, "007": 7, " 4\t": 4, "true": 1, "False": 0, "TRUE": 1,
+         "inf": np.inf, "-Infinity": -np.inf, "1e400": np.inf, "NA": NAN,
+         "null": NAN, "nan": NAN, "None": NAN}
+WRONG = ["x", "1,5", "1_000", "0x1F", "--1", "1 2", "e5", ".", "yes", "٣", "$5"]
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_texts_that_are_numbers(text):
+  # Alone, and where others keep the column from being converted at once.
+  for texts in ([text], [text, "x"]):
+    values, wrong = log_values.numbers(pa.array(texts))
+    np.testing.assert_array_equal(values[0], RIGHT[text])
+    assert not wrong[0]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_texts_that_are_no_numbers(text):
+  values, wrong = log_values.numbers(pa.array([text, "1", None]))
+  np.testing.assert_array_equal(values, [NAN, 1, NAN])
+  assert wrong.tolist() == [True, False, False]
+
+
+def test_times_are_no_numbers():
+  with pytest.raises(pa.ArrowException):
+    log_values.numbers(pa.array([datetime.date(2026, 1, 1)]))
+
+
+@pytest.mark.parametrize("texts, expected", [
+    (["1"] * 9 + ["x"], False), (["1"] * 8 + ["x"], True),
+    (["1", "x"] + [None] * 50, True), (["NA", "x"], True),
+    (["1"] * 9 + ["x", "NA"], False), (["true", "0"], False)])
+def test_a_text_has_many_values_that_are_no_numbers(texts, expected):
+  assert log_values.is_text(pa.array(texts)) is expected
+
+
+# Texts.
+
+
+def test_texts():
+  for array, expected in (
+      (pa.array([2**53 + 1, None]), ["9007199254740993", None]),
+      (pa.array([1.0, .1, NAN]), ["1", "0.1", None]),
+      (pa.array([True]), ["true"]), (pa.array(["a"]), ["a"]),
+      (pa.array([datetime.date(2026, 1, 2)]), ["2026-01-02"])):
+    array = log_values.plain(array)[0]
+    assert log_values.texts(array).to_pylist() == expected
+
+
+def test_hashes():
+  texts = [f"r{i}" for i in range(100000)]
+  values = log_values.hashes(pa.array(texts))
+  assert len(set(values.tolist())) == len(texts)
+  assert values.dtype == np.int64 and values.min() >= 0
+  # The same in every run and batch.
+  assert values[7] == log_values.hashes(pa.array(["r7"]))[0]
+  assert log_values.hashes(pa.array(["r1"])).tolist() == [1354123318968352360]
+
+
+# Times.
+
+
+def _since_1970(*args, zone=0):
+  zone = datetime.timezone(datetime.timedelta(minutes=zone))
+  return datetime.datetime(*args, tzinfo=zone).timestamp()
+
+
+TIMES = {
+    "2026-01-31": _since_1970(2026, 1, 31),
+    "2026-01-31T12": _since_1970(2026, 1, 31, 12),
+    "2026-01-31 12:30": _since_1970(2026, 1, 31, 12, 30),
+    "2026-01-31T12:30:15": _since_1970(2026, 1, 31, 12, 30, 15),
+    "2026-01-31 12:30:15.25": _since_1970(2026, 1, 31, 12, 30, 15, 250000),
+    "2026-01-31T12:30:15.250000001Z": _since_1970(2026, 1, 31, 12, 30, 15,
+                                                  250000),
+    " 2026-01-31T12:30+02:00 ": _since_1970(2026, 1, 31, 12, 30, zone=120),
+    "2026-01-31T12:30-0130": _since_1970(2026, 1, 31, 12, 30, zone=-90),
+    "2026-01-31T12:30+05": _since_1970(2026, 1, 31, 12, 30, zone=300),
+    "1969-12-31T23:59:59": -1, "1.5": 1.5, "1767225600": 1767225600, "": NAN}
+NO_TIMES = ["2026-13-01", "2026-02-30", "now", "today", "NaT", "2026-01-31T25",
+            "31.01.2026", "2026-01-31T12:00:00 CET", "2026-01-31T12:60"]
+
+
+def test_texts_that_are_times():
+  array = log_values.plain(pa.array([*TIMES, None]))[0]
+  values, wrong = log_values.seconds(array)
+  np.testing.assert_allclose(values, [*TIMES.values(), NAN], rtol=0, atol=1e-6)
+  assert not wrong.any()
+
+
+def test_texts_that_are_no_times():
+  texts = [text for pair in zip(NO_TIMES, TIMES) for text in pair]
+  values, wrong = log_values.seconds(log_values.plain(pa.array(texts))[0])
+  assert wrong.tolist() == [True, False] * len(NO_TIMES)
+  expected = [value for time in list(TIMES.values())[:len(NO_TIMES)]
+              for value in (NAN, time)]
+  np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind, scale", [
+    (pa.timestamp("s"), 1), (pa.timestamp("ms", "Europe/Berlin"), 1000),
+    (pa.timestamp("ns"), 10**9), (pa.timestamp("us", "UTC"), 10**6),
+    (pa.date64(), 1000), (pa.int64(), 1)])
+def test_timestamps(kind, scale):
+  day = 86400 * 20000
+  array = pa.array([day * scale, None], pa.int64()).cast(kind)
+  np.testing.assert_array_equal(log_values.seconds(array)[0], [day, NAN])
+  if kind == pa.timestamp("ns"):  # Beyond microseconds.
+    array = pa.array([1_234_567_891], kind)
+    assert log_values.seconds(array)[0].tolist() == [1.234567]
+
+
+def test_dates():
+  array = pa.array([datetime.date(1970, 1, 2), None])
+  np.testing.assert_array_equal(log_values.seconds(array)[0], [86400, NAN])

@@ -1,0 +1,76 @@
+"""`ultra-tfr diagnose`: what a click log tells about position bias."""
+
+import time
+
+from absl import flags
+
+from ultra_tfr import log_training
+from ultra_tfr import methods
+from ultra_tfr.commands import common
+from ultra_tfr.commands import fit_log
+from ultra_tfr.commands import log_flags
+
+FLAGS = flags.FLAGS
+_COLUMNS = ("query", "position", "feedback", "features")
+# What a --model_dir has settled.
+_SETTLED = (*_COLUMNS, "context", "item", "weight", "timestamp", "randomized",
+            "positions", "num_positions", "valid", "test", "method",
+            "hidden_units", "steps", "learning_rate", "batch_size",
+            "validate_every")
+
+
+def define_flags():
+  """Defines the flags of this command."""
+  log_flags.define_log_flags("report_dir", required=False)
+  log_flags.define_method_flag()
+  common.define_run_flags()
+  common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
+  flags.DEFINE_string(
+      "model_dir", None, "Folder of `ultra-tfr fit-log`: take the columns, the "
+      "model and the bias from there instead of training.")
+  flags.DEFINE_string("report_dir", "bias-report", "Folder for the report.")
+  flags.DEFINE_boolean(
+      "overwrite", False,
+      "Write into a --report_dir that already holds a report.")
+
+
+def main():
+  """Runs the command."""
+  _check_flags()
+  fitted = log_training.load(FLAGS.model_dir) if FLAGS.model_dir else None
+  if fitted is not None and fitted.bias is None:
+    raise ValueError(
+        f"--model_dir {FLAGS.model_dir}: the model was trained by a method "
+        "that estimates no bias; give one that was trained by unbiased, or no "
+        "--model_dir.")
+  fit_log.check_folder("report_dir", FLAGS.report_dir, "report.html")
+  start = time.monotonic()
+  if fitted is not None:
+    with log_flags.read_for(
+        fitted.schema, 0.0, 0.0, FLAGS.report_dir) as log:
+      found = fit_log.write_report(log, fitted, FLAGS.report_dir)
+  else:
+    with log_flags.read(FLAGS.report_dir) as log:
+      found = fit_log.write_report(log, fit_log.train(log), FLAGS.report_dir)
+  fit_log.write_json({"diagnosis": found}, start)
+
+
+def _check_flags():
+  """Fails early, not after a long run."""
+  fit_log.check_files()
+  if FLAGS.model_dir:
+    given = [name for name in _SETTLED if FLAGS[name].present]
+    if given:
+      raise ValueError(
+          f"--{given[0]} is given beside --model_dir, whose log and training "
+          "are settled; leave one of them out.")
+    return
+  missing = [name for name in _COLUMNS if FLAGS[name].value is None]
+  if missing:
+    raise ValueError(
+        f"--{missing[0]} is missing; give --query, --position, --feedback and "
+        "--features, or the --model_dir of `ultra-tfr fit-log`.")
+  if not methods.find(FLAGS.method).estimates_examination:
+    raise ValueError(
+        f"--method {FLAGS.method} estimates no bias to report; take unbiased.")
+  fit_log.check_training()

@@ -1,0 +1,143 @@
+"""`ultra-tfr fit-log`: from a click log to a ranker and a bias report."""
+
+import json
+import os
+import time
+
+from absl import flags
+
+from ultra_tfr import diagnosis as diagnosis_lib
+from ultra_tfr import log_evaluation
+from ultra_tfr import log_report
+from ultra_tfr import log_training
+from ultra_tfr import report
+from ultra_tfr.commands import common
+from ultra_tfr.commands import log_flags
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+  """Defines the flags of this command."""
+  log_flags.define_log_flags("model_dir")
+  log_flags.define_method_flag()
+  common.define_run_flags()
+  common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
+  flags.DEFINE_string(
+      "model_dir", None, "Folder for the ranking model, the bias, TensorBoard "
+      "logs and the report.", required=True)
+  flags.DEFINE_boolean(
+      "overwrite", False,
+      "Write into a --model_dir that already holds a model.")
+
+
+def main():
+  """Runs the command."""
+  check_training()
+  check_folder("model_dir", FLAGS.model_dir, log_training.SCHEMA_FILE)
+  check_files()
+  start = time.monotonic()
+  with log_flags.read(FLAGS.model_dir) as log:
+    fitted = train(log, os.path.join(FLAGS.model_dir, "logs"))
+    fitted.save(FLAGS.model_dir)
+    results = {"method": FLAGS.method, "summary": log.summary,
+               "bias": fitted.bias and fitted.bias.to_config(),
+               "history": fitted.history}
+    if len(log.parts["test"]):
+      evaluator = log_evaluation.LogEvaluator(
+          fitted.bias, log.feedback_kind == "binary", seed=FLAGS.seed)
+      evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+      evaluator.add(FLAGS.method, log.parts["test"], fitted.model)
+      results["evaluation"] = evaluator.results()
+      print("On the test part:\n")
+      print(log_evaluation.to_text(results["evaluation"]), "\n", flush=True)
+    if fitted.bias is not None:
+      results["diagnosis"] = write_report(
+          log, fitted, os.path.join(FLAGS.model_dir, "report"))
+  print(f"The ranking model is in {os.path.join(FLAGS.model_dir, 'model')}.")
+  write_json(results, start)
+
+
+def check_training():
+  """Raises a `ValueError` if the flags of the training do not fit."""
+  # Where --steps is not given, their number is right whatever it will be.
+  common.settings(FLAGS.validate_every)
+
+
+def check_files():
+  """Raises a `ValueError` if a file to write is not possible."""
+  common.check_output("json", FLAGS.json)
+  common.check_output("rejected", FLAGS.rejected)
+
+
+def check_folder(flag, folder, marker):
+  """Raises unless the folder can be written, and holds no result yet.
+
+  Args:
+    flag: its name.
+    folder: its value.
+    marker: a file that a result has.
+  """
+  if os.path.exists(folder) and not os.path.isdir(folder):
+    raise ValueError(
+        f"--{flag} {folder} must be a folder, but is a file; give another "
+        "name.")
+  if os.path.exists(os.path.join(folder, marker)) and not FLAGS.overwrite:
+    raise ValueError(
+        f"--{flag}: {folder} already holds a result; give another folder, or "
+        "--overwrite.")
+  # Made now, so that a folder that cannot be written is noticed now.
+  os.makedirs(folder, exist_ok=True)
+
+
+def train(log, logs_folder=None):
+  """Trains on a log as the flags say.
+
+  Args:
+    log: a `ClickLog`.
+    logs_folder: for TensorBoard, or None.
+
+  Returns:
+    A `log_training.FittedLog`.
+  """
+  steps = log_training.default_steps(
+      len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
+  settings = common.settings(steps)
+  print(f"Training {FLAGS.method} for {settings.steps} batches of "
+        f"{settings.batch_size} requests ...", flush=True)
+  return log_training.fit(
+      log, FLAGS.method, settings, seed=FLAGS.seed, logs_folder=logs_folder,
+      verbose=common.verbosity())
+
+
+def write_report(log, fitted, folder):
+  """Diagnoses a log, writes the report and prints what it says.
+
+  Args:
+    log: a `ClickLog`.
+    fitted: a `log_training.FittedLog` with a bias.
+    folder: for the report.
+
+  Returns:
+    The diagnosis, ready for JSON.
+  """
+  print("Diagnosing the log ...", flush=True)
+  found = diagnosis_lib.diagnose(log, fitted, seed=FLAGS.seed)
+  path = log_report.write(folder, found, log.summary)
+  print(f"\n{log_report.to_text(found)}\n\nThe report is {path}.", flush=True)
+  return found.to_json()
+
+
+def write_json(results, start):
+  """Writes results to --json, if it is given.
+
+  Args:
+    results: ready for JSON.
+    start: `time.monotonic()` at the beginning.
+  """
+  if not FLAGS.json:
+    return
+  with open(FLAGS.json, "w", encoding="utf-8") as file:
+    json.dump({**results, "seconds": round(time.monotonic() - start, 1),
+               "versions": report.versions()}, file, indent=2)
+    file.write("\n")

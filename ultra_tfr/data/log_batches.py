@@ -1,0 +1,120 @@
+"""Rows of a log: as the readers of each format give them, and as converted."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+BATCH_ROWS = 65536
+BLOCK_BYTES = 1 << 23
+_PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+class Malformed(NamedTuple):
+  """A row that cannot be taken apart into columns.
+
+  Attributes:
+    row: its number in the file, as in `RawBatch`.
+    reason: a few words.
+  """
+
+  row: int
+  reason: str
+
+
+class RawBatch(NamedTuple):
+  """Some rows as they are in the log.
+
+  Attributes:
+    source: the file, or "DataFrame".
+    columns: a dict of `pyarrow` arrays by name.
+    rows: `[R]` int64, the number of each row in the source, from 1. In CSV, 1
+      is the header, empty lines do not count, and a row may have several lines;
+      in JSON lines it is the number of the line.
+    malformed: what could not be read between these rows.
+  """
+
+  source: str
+  columns: dict
+  rows: np.ndarray
+  malformed: list
+
+
+class Rows(NamedTuple):
+  """Rows that can be used.
+
+  Attributes:
+    request: `[R]` int64, a number that stands for the request.
+    position: `[R]` int64, as in the log, or the place in the list of slots.
+    feedback: `[R]` float32, at least 0.
+    context: `[R]` int32 ids.
+    item: `[R]` int64, a number that stands for the item, -1 if unknown.
+    weight: `[R]` float32.
+    time: `[R]` float64 seconds, 0 in a log without times.
+    randomized: `[R]` booleans.
+    row: `[R]` int64, the number of the row in its source.
+    source: `[R]` int32, which source, in the order of reading.
+    numeric: `[R, F]` float32, NaN where missing.
+    texts: a list of pyarrow string arrays, "" where missing.
+  """
+
+  request: np.ndarray
+  position: np.ndarray
+  feedback: np.ndarray
+  context: np.ndarray
+  item: np.ndarray
+  weight: np.ndarray
+  time: np.ndarray
+  randomized: np.ndarray
+  row: np.ndarray
+  source: np.ndarray
+  numeric: np.ndarray
+  texts: list
+
+
+def split_ending(path):
+  """The ending that says the format, and the one that says the compression.
+
+  >>> split_ending("logs/a.b.CSV.gz"), split_ending("a.parquet")
+  (('.csv', '.gz'), ('.parquet', ''))
+  """
+  name, packing = os.path.splitext(os.fspath(path).lower())
+  if packing in _PACKINGS:
+    return os.path.splitext(name)[1], packing
+  return packing, ""
+
+
+def open_stream(path):
+  """The bytes of a file, unpacked as its ending says."""
+  return pa.input_stream(path, _PACKINGS.get(split_ending(path)[1]))
+
+
+def check_names(source, available, names):
+  """Raises a `ValueError` unless each name is the name of one column."""
+  for name in names:
+    count = available.count(name)
+    if count == 0:
+      raise ValueError(
+          f"{source}: there is no column {name!r}, which the first file of the "
+          f"log has; its columns are {', '.join(available)}.")
+    if count > 1:
+      raise ValueError(
+          f"{source}: {count} columns are named {name!r}; rename all but one.")
+
+
+def as_text(value):
+  """A Python value as the text that pyarrow makes of one in a typed column.
+
+  >>> [as_text(value) for value in (None, "a", True, 12, 12.0, .5)]
+  [None, 'a', 'true', '12', '12', '0.5']
+  """
+  if value is None or isinstance(value, str):
+    return value
+  if value != value:  # NaN is missing.
+    return None
+  if isinstance(value, bool):
+    return str(value).lower()
+  if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+    return str(int(value))
+  return str(value)

@@ -1,0 +1,195 @@
+"""What is in a click log: counts, rates by position, and rejected rows."""
+
+import collections
+import csv
+import os
+
+import numpy as np
+
+
+class Rejections:
+  """Writes rejected rows to a file, and counts them by reason.
+
+  Args:
+    path: a CSV file to write, with the columns source, row and reason; None to
+      count only. Without a rejected row it is only written over an older one.
+
+  Attributes:
+    reasons: counts by reason.
+  """
+
+  def __init__(self, path=None):
+    self._path, self._file = path, None
+    self._examples = {}
+    self.reasons = collections.Counter()
+    if path is not None and os.path.exists(path):
+      self._open()
+
+  def add(self, rejected):
+    """Adds (source, row, reason) triples."""
+    self.reasons.update(reason for _, _, reason in rejected)
+    for source, row, reason in rejected:
+      self._examples.setdefault(reason, (source, row))
+    if self._path is None or not rejected:
+      return
+    if self._file is None:
+      self._open()
+    csv.writer(self._file).writerows(rejected)
+
+  def _open(self):
+    self._file = open(self._path, "w", newline="", encoding="utf-8")
+    csv.writer(self._file).writerow(["source", "row", "reason"])
+
+  @property
+  def count(self):
+    """Rejected rows so far."""
+    return sum(self.reasons.values())
+
+  def close(self):
+    """Ends the file."""
+    if self._file is not None:
+      self._file.close()
+
+  def check(self, num_rows, max_share):
+    """Raises a `ValueError` if too large a share of rows is rejected, or all.
+
+    Args:
+      num_rows: all rows read, rejected ones included.
+      max_share: the largest share that is all right.
+    """
+    if self.count <= max_share * num_rows and self.count < num_rows:
+      return
+    reason, times = self.reasons.most_common(1)[0]
+    source, row = self._examples[reason]
+    listing = (f"{self._path} lists them" if self._path else
+               "`rejected_file` would list them")
+    raise ValueError(
+        f"{self.count} of {num_rows} rows are rejected ({listing}), while "
+        f"`max_rejected` allows a share of {max_share:g} and never all; the "
+        f"most frequent reason is '{reason}' ({times} rows, one of them row "
+        f"{row} of {source}). Mend the log or the arguments, or raise "
+        "`max_rejected`.")
+
+
+class LogSummary:
+  """Counts what a log holds, group after group of whole requests.
+
+  Attributes:
+    requests: their number in each part, by name.
+    rows: their number in each part.
+  """
+
+  def __init__(self):
+    self.requests = collections.Counter()
+    self.rows = collections.Counter()
+    self._longest = 0
+    self._single = 0
+    self._without_feedback = 0
+    self._counts = {}
+    self._is_binary = True
+
+  @property
+  def is_binary(self):
+    """Whether all feedback is 0 or 1."""
+    return self._is_binary
+
+  def add(self, part, rows, starts):
+    """Adds sorted `Rows` of a part.
+
+    Args:
+      part: its name.
+      rows: `Rows` with positions from 1.
+      starts: where each request starts, and the number of rows.
+    """
+    sizes = np.diff(starts)
+    self.requests[part] += len(sizes)
+    self.rows[part] += len(rows.request)
+    if not len(sizes):
+      return
+    self._longest = max(self._longest, int(sizes.max()))
+    self._single += int((sizes == 1).sum())
+    totals = np.add.reduceat(rows.feedback, starts[:-1])
+    self._without_feedback += int((totals == 0).sum())
+    self._is_binary &= bool(np.isin(rows.feedback, (0.0, 1.0)).all())
+    key = rows.context.astype(np.int64) * (1 << 32) + rows.position
+    keys, inverse = np.unique(key, return_inverse=True)
+    shown = np.bincount(inverse)
+    with_feedback = np.bincount(inverse, rows.feedback > 0)
+    feedback = np.bincount(inverse, rows.feedback)
+    for i, k in enumerate(keys):
+      cell = self._counts.setdefault((int(k >> 32), int(k & 0xffffffff)),
+                                     np.zeros(3))
+      cell += (shown[i], with_feedback[i], feedback[i])
+
+  def to_config(self, contexts, positions, rejections, statistics):
+    """The summary, ready for JSON.
+
+    Args:
+      contexts: names by id.
+      positions: positions as in the log, in order.
+      rejections: `Rejections`.
+      statistics: of the features of the training part, see `log_statistics`.
+
+    Returns:
+      A dict.
+    """
+    by_context = {}
+    for c, context in enumerate(contexts or ["all"]):
+      cells = [self._counts.get((c, k), np.zeros(3))
+               for k in range(1, len(positions) + 1)]
+      by_context[context] = {
+          "shown": [int(cell[0]) for cell in cells],
+          "with_feedback": [_rate(cell[1], cell[0]) for cell in cells],
+          "mean_feedback": [_rate(cell[2], cell[0]) for cell in cells]}
+    return {
+        "requests": dict(self.requests), "rows": dict(self.rows),
+        "longest_request": self._longest,
+        "requests_of_one_row": self._single,
+        "requests_without_feedback": self._without_feedback,
+        "binary_feedback": self._is_binary,
+        "rejected": dict(rejections.reasons),
+        "positions": list(positions), "by_position": by_context,
+        "text_features": [feature["name"] for feature in statistics["text"]],
+        "missing": {feature["name"]: feature["missing"]
+                    for feature in statistics["numeric"]}}
+
+
+def to_text(summary):
+  """A summary as lines for people.
+
+  Args:
+    summary: what `LogSummary.to_config` gave.
+
+  Returns:
+    A text of several lines.
+  """
+  requests, rows = summary["requests"], summary["rows"]
+  total = sum(requests.values())
+  lines = [
+      f"{sum(rows.values())} rows of {total} requests, at most "
+      f"{summary['longest_request']} in one; "
+      + ", ".join(f"{count} for {part}" for part, count in requests.items()),
+      f"{summary['requests_without_feedback'] / max(total, 1):.1%} of the "
+      f"requests have no feedback, {summary['requests_of_one_row']} have one "
+      "row only"]
+  for reason, count in sorted(summary["rejected"].items(),
+                              key=lambda pair: -pair[1]):
+    lines.append(f"rejected: {count} rows, {reason}")
+  if summary["text_features"]:
+    lines.append(f"texts: {', '.join(summary['text_features'])}")
+  for name, share in summary["missing"].items():
+    if share:
+      lines.append(f"missing: {share:.1%} of {name}")
+  shown = summary["positions"][:20]
+  lines += ["", "share of rows with feedback, by position",
+            "  ".join(["".ljust(12), *(f"{p!s:>6}" for p in shown)])]
+  for context, cells in summary["by_position"].items():
+    rates = cells["with_feedback"][:20]
+    lines.append("  ".join(
+        [context[:12].ljust(12),
+         *("     -" if rate is None else f"{rate:6.3f}" for rate in rates)]))
+  return "\n".join(lines)
+
+
+def _rate(part, whole):
+  return float(part / whole) if whole else None

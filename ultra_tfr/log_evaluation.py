@@ -1,0 +1,149 @@
+"""Rankers and the logged order on held-out feedback, side by side."""
+
+import numpy as np
+
+from ultra_tfr import log_bias
+from ultra_tfr import log_training
+from ultra_tfr.evaluation import counterfactual
+from ultra_tfr.evaluation.log_totals import LogTotals
+from ultra_tfr.report import align
+
+LOGGED = "logged order"
+_COLUMNS = ("dcg@10", "snips_dcg@10", "ndcg@10", "snips_mrr@10", "arp")
+# Requests scored at a time.
+_BATCH = 1024
+
+
+class LogEvaluator:
+  """Judges rankers by a log, all with the same propensities.
+
+  Args:
+    bias: the `log_training.Bias` to correct the feedback by, or None to take
+      it as it is.
+    binary: whether the feedback is 0 or 1.
+    max_weight: cap of the inverse propensities, relative to position 1, or
+      None.
+    replicates: of the bootstrap over requests.
+    level: of its intervals.
+    seed: of its draws.
+  """
+
+  def __init__(self, bias, binary, *, max_weight=None, replicates=200,
+               level=0.9, seed=0):
+    self._bias, self._binary = bias, binary
+    self._max_weight = max_weight
+    self._options = {"replicates": replicates, "level": level, "seed": seed}
+    self._totals, self._clicks = {}, {}
+
+  def add(self, name, lists, model=None, bias=None):
+    """Evaluates a ranker.
+
+    Args:
+      name: of the ranker.
+      lists: `log_store.LoggedLists`; the same requests for all rankers.
+      model: its Keras model, or None for the logged order.
+      bias: the `Bias` that was trained with it, to see how well both predict
+        the clicks; by default the one that corrects the feedback.
+    """
+    bias = bias or self._bias
+    totals = LogTotals(topn=(3, 5, 10), max_weight=self._max_weight)
+    clicks = []
+    for batch in lists.batches(_BATCH):
+      if model is None:
+        scores = -batch.positions.astype(np.float64)
+      else:
+        scores, relevance = log_training.predict(model, batch)
+        if bias is not None and relevance is not None:
+          counts = batch.weights > 0
+          clicks.append([
+              batch.feedback[counts], batch.positions[counts],
+              log_bias.click_probability(bias, relevance, batch)[counts]])
+      log_bias.add_totals(totals, scores, batch, self._bias, self._binary)
+    self._totals[name] = totals
+    if clicks:
+      feedback, positions, chance = map(np.concatenate, zip(*clicks))
+      self._clicks[name] = counterfactual.click_likelihood(
+          feedback[np.newaxis], chance[np.newaxis], positions[np.newaxis])
+
+  def results(self):
+    """What was found.
+
+    Returns:
+      A dict ready for JSON: for each ranker its "estimates" by name, each with
+      "value", "low", "high" and "standard_error"; "minus_logged", the same of
+      the paired differences to the logged order; counts, effective sample size
+      and clipped share; and for models with a relevance head the click
+      "log_likelihood", "perplexity" and "perplexity_by_position".
+    """
+    found = {}
+    for name, totals in self._totals.items():
+      summary = counterfactual.summarize(totals, **self._options)
+      entry = {key: value for key, value in vars(summary).items()
+               if key != "estimates"}
+      entry["estimates"] = _plain(summary.estimates)
+      if name != LOGGED and LOGGED in self._totals:
+        entry["minus_logged"] = _plain(counterfactual.compare(
+            totals, self._totals[LOGGED], **self._options))
+      if name in self._clicks:
+        clicks = self._clicks[name]
+        entry["log_likelihood"] = clicks.log_likelihood
+        entry["perplexity"] = clicks.perplexity
+        entry["perplexity_by_position"] = [
+            _finite(value) for value in clicks.by_position]
+      found[name] = entry
+    return found
+
+
+def to_text(results, level=0.9):
+  """The results as a table.
+
+  Args:
+    results: what `LogEvaluator.results` gave.
+    level: of the intervals.
+
+  Returns:
+    A text of several lines.
+  """
+  rows = [["ranker", *_COLUMNS]]
+  for name, entry in results.items():
+    rows.append([name, *(_cell(entry["estimates"][key]) for key in _COLUMNS)])
+  for name, entry in results.items():
+    if "minus_logged" in entry:
+      rows.append([f"{name} - logged",
+                   *(_cell(entry["minus_logged"][key], "+")
+                     for key in _COLUMNS)])
+  lines = align(rows)
+  first = next(iter(results.values()))
+  lines += [
+      "", f"In brackets: {level:.0%} intervals, requests drawn again. "
+      "dcg: feedback as if shown at the first position, discounted by rank; "
+      "snips: divided by that feedback; arp: its average rank, lower is "
+      "better.",
+      f"{first['num_requests']} requests, {first['num_items_with_feedback']} "
+      "items with feedback, which weighted count as "
+      f"{first['effective_sample_size']:.0f}; {first['clipped_share']:.1%} of "
+      "the weight was clipped."]
+  for name, entry in results.items():
+    if "perplexity" in entry:
+      lines.append(f"{name}: click perplexity {entry['perplexity']:.4f} (1 is "
+                   "perfect), log-likelihood per item "
+                   f"{entry['log_likelihood']:.4f}")
+  return "\n".join(lines)
+
+
+def _cell(estimate, sign=""):
+  value, low, high = (estimate[key] for key in ("value", "low", "high"))
+  if value is None:
+    return "-"
+  ends = ", ".join("?" if end is None else f"{end:{sign}.4f}"
+                   for end in (low, high))
+  return f"{value:{sign}.4f} [{ends}]"
+
+
+def _plain(estimates):
+  return {name: {key: _finite(value) for key, value in vars(estimate).items()}
+          for name, estimate in estimates.items()}
+
+
+def _finite(value):
+  return float(value) if np.isfinite(value) else None

@@ -1,0 +1,286 @@
+"""Training a ranker and the bias of its positions from a click log."""
+
+import dataclasses
+import itertools
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import log_bias
+from ultra_tfr import log_model
+from ultra_tfr import methods
+from ultra_tfr import scorers
+from ultra_tfr.data import log_store
+from ultra_tfr.evaluation import counterfactual
+from ultra_tfr.evaluation.log_totals import LogTotals
+from ultra_tfr.heads import split_heads
+from ultra_tfr.log_bias import Bias
+
+MONITOR = "val_snips_dcg@10"
+# Requests that one validation looks at, so that it takes seconds on any log.
+VALIDATION_REQUESTS = 20000
+SCHEMA_FILE = "log.json"
+_MODEL_FILE = "training_model.keras"
+_PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedLog:
+  """A ranker that was trained on a log.
+
+  Attributes:
+    model: the Keras model, with all heads.
+    bias: `Bias`, or None for a method that estimates none.
+    schema: how the log was read, see `ClickLog.schema`.
+    history: a dict of lists by name, a value for each validation, None for
+      NaN: "step", "loss", and with a validation part "val_snips_dcg@10"; with a
+      bias also "examination_change" and "weight_clipped", see `PropensityEM`,
+      and "val_log_likelihood", of clicks.
+  """
+
+  model: tf.keras.Model
+  bias: Bias
+  schema: dict
+  history: dict
+
+  def save(self, folder):
+    """Writes everything that a later command needs.
+
+    The folder gets the exported ranking model (`model`), the model with all
+    heads (`training_model.keras`), and `log.json` with columns, positions,
+    bias, and history.
+
+    Args:
+      folder: a directory, made if need be.
+    """
+    os.makedirs(folder, exist_ok=True)
+    log_model.export_log_ranker(
+        self.model, self.schema["statistics"], os.path.join(folder, "model"))
+    self.model.save(os.path.join(folder, _MODEL_FILE), save_format="keras")
+    config = {
+        "schema": self.schema, "history": self.history,
+        "bias": self.bias and self.bias.to_config(),
+        "inputs": log_model.input_names(self.schema["statistics"])}
+    with open(os.path.join(folder, SCHEMA_FILE), "w", encoding="utf-8") as file:
+      json.dump(config, file, indent=2)
+      file.write("\n")
+
+
+def load(folder):
+  """Reads what `FittedLog.save` wrote.
+
+  Args:
+    folder: the directory.
+
+  Returns:
+    A `FittedLog`.
+
+  Raises:
+    ValueError: if there is no such model.
+  """
+  for name in (SCHEMA_FILE, _MODEL_FILE):
+    if not os.path.exists(os.path.join(folder, name)):
+      raise ValueError(
+          f"{folder}: there is no {name}, so this is no --model_dir of "
+          "`ultra-tfr fit-log`; train one first.")
+  with open(os.path.join(folder, SCHEMA_FILE), encoding="utf-8") as file:
+    config = json.load(file)
+  model = tf.keras.models.load_model(
+      os.path.join(folder, _MODEL_FILE), compile=False)
+  return FittedLog(model, config["bias"] and Bias.from_config(config["bias"]),
+                   config["schema"], config["history"])
+
+
+def default_steps(num_requests, batch_size, validate_every):
+  """About ten passes over a log, at least 200 batches and at most 3000.
+
+  Args:
+    num_requests: to train on.
+    batch_size: requests in a batch.
+    validate_every: the result is a multiple of it, or less than it.
+
+  Returns:
+    A number of batches.
+
+  >>> default_steps(10000, 256, 100), default_steps(10, 256, 1000)
+  (400, 200)
+  """
+  steps = round(_PASSES * num_requests / batch_size)
+  steps = min(max(steps, _FEWEST_STEPS), _MOST_STEPS)
+  if steps <= validate_every:
+    return steps
+  fewest, most = -(-_FEWEST_STEPS // validate_every), (
+      _MOST_STEPS // validate_every)
+  epochs = min(max(round(steps / validate_every), fewest), most)
+  return epochs * validate_every
+
+
+def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
+  """Trains a method on the training part of a log.
+
+  The parameters that are kept are those with the best self-normalised DCG@10
+  on the validation part, by the propensities of that moment; without a
+  validation part the last ones.
+
+  Weights of rows count relative to the mean weight of their batch, and rows of
+  weight 0 as little as padding.
+
+  Args:
+    log: a `ClickLog`.
+    method_name: a key of `methods.METHODS`.
+    settings: `training.Settings`.
+    seed: of initialisation and order.
+    logs_folder: where TensorBoard logs go, or None.
+    verbose: as in Keras's `fit`.
+
+  Returns:
+    A `FittedLog`.
+
+  Raises:
+    ValueError: if there is no such method, or the training diverged.
+  """
+  method = methods.find(method_name)
+  tf.keras.utils.set_random_seed(seed)
+  model = log_model.build_log_model(
+      log.statistics, method.num_heads, settings.hidden_units,
+      settings.activation, settings.layer_norm, settings.dropout)
+  loss, bias, callbacks = method.build(
+      len(log.positions),
+      "click" if log.feedback_kind == "binary" else "dwell",
+      num_contexts=len(log.contexts))
+  if method.num_heads > 1:
+    # 0.9 is where `PositionBias` starts examination at the most clicked one.
+    scorers.start_relevance(model, _highest_rate(log) / 0.9)
+  rate = tf.keras.optimizers.schedules.CosineDecay(
+      settings.learning_rate, settings.steps)
+  model.compile(tf.keras.optimizers.Adam(rate), loss)
+  callbacks = list(callbacks)
+  keeper = _KeepBest(log, method_name, bias)
+  callbacks.append(keeper)
+  if logs_folder is not None:
+    # After `_KeepBest`, which puts the validation result into the logs.
+    callbacks.append(
+        tf.keras.callbacks.TensorBoard(logs_folder, write_graph=False))
+  dataset = log.parts["train"].dataset(settings.batch_size, seed)
+  has_weights = log.columns.weight is not None
+
+  def targets(inputs, packed, weights):
+    counts = weights > 0
+    if has_weights:
+      packed = tf.where(counts[..., tf.newaxis], packed, [-1.0, 0.0, 0.0])
+      weights *= tf.math.divide_no_nan(
+          tf.reduce_sum(tf.cast(counts, tf.float32)), tf.reduce_sum(weights))
+    # Without a bias layer the loss is one of TF-Ranking's: feedback alone.
+    packed = packed[..., 0] if bias is None else packed
+    return (inputs, packed, weights) if has_weights else (inputs, packed)
+
+  steps_per_epoch = min(settings.validate_every, settings.steps)
+  history = model.fit(
+      dataset.map(targets), steps_per_epoch=steps_per_epoch,
+      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
+      verbose=verbose).history
+  estimated = None if bias is None else keeper.bias
+  steps = range(steps_per_epoch, settings.steps + 1, steps_per_epoch)
+  curves = {
+      name: [float(value) if np.isfinite(value) else None for value in values]
+      for name, values in history.items()
+      if name == "examination_change" or not name.startswith("examination_")}
+  return FittedLog(model, estimated, log.schema(), {"step": [*steps], **curves})
+
+
+def _highest_rate(log):
+  """The share of rows with feedback at the position that has the highest."""
+  sums = np.zeros((2, len(log.contexts), len(log.positions)))
+  # A sample of the training part; nothing else may be known yet.
+  for batch in itertools.islice(log.parts["train"].batches(1024), 10):
+    counts = batch.weights > 0
+    slot = ((batch.feedback > 0).astype(np.int64), batch.contexts,
+            batch.positions - 1)
+    weights = batch.weights[counts]
+    np.add.at(sums, tuple(part[counts] for part in slot),
+              weights * (len(weights) / max(weights.sum(), 1e-30)))
+  # Few rows say little: so many count as the whole log, as in the bias layer.
+  whole = sums.sum(axis=(1, 2), keepdims=True)
+  sums += 20.0 * whole / max(whole.sum(), 1e-30)
+  return (sums[1] / np.maximum(sums.sum(axis=0), 1e-30)).max()
+
+
+def predict(model, batch):
+  """Scores and relevance probabilities of a `LoggedBatch`.
+
+  Args:
+    model: a model made by `log_model.build_log_model`.
+    batch: a `LoggedBatch`.
+
+  Returns:
+    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
+    model without a relevance head.
+  """
+  inputs = {name: tf.constant(value) for name, value in
+            log_store.model_inputs(batch).items()}
+  heads = split_heads(model(inputs, training=False))
+  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
+  return heads[0].numpy(), relevance
+
+
+class _KeepBest(tf.keras.callbacks.Callback):
+  """Validates on the log each epoch and ends with the best weights."""
+
+  def __init__(self, log, method_name, layer):
+    super().__init__()
+    self._valid = log.parts["valid"]
+    self._binary = log.feedback_kind == "binary"
+    self._method_name, self._layer = method_name, layer
+    self._best, self._weights = -np.inf, None
+    self.bias = None
+
+  def _bias(self):
+    if self._layer is None:
+      return None
+    return Bias.of_layer(self._method_name, self._layer)
+
+  def on_epoch_end(self, epoch, logs=None):
+    if not np.isfinite(logs["loss"]):
+      raise ValueError(
+          "The training diverged: its loss was no number any more after "
+          f"validation {epoch + 1}; lower the learning rate.")
+    if not len(self._valid):
+      return
+    bias = self._bias()
+    value, likelihood = self._validate(bias)
+    logs[MONITOR] = value
+    if bias is not None:
+      logs["val_log_likelihood"] = likelihood
+    if np.isfinite(value) and value > self._best:
+      self._best, self._weights = value, self.model.get_weights()
+
+  def _validate(self, bias):
+    """SNIPS DCG@10, and with a bias the log-likelihood of clicks."""
+    totals = LogTotals(topn=(10,))
+    likelihood, seen, items = 0.0, 0, 0
+    for batch in self._valid.batches(1024):
+      scores, relevance = predict(self.model, batch)
+      log_bias.add_totals(totals, scores, batch, bias, self._binary)
+      if bias is not None:
+        counts = batch.weights > 0
+        found = counterfactual.click_likelihood(
+            np.where(counts, batch.feedback, -1.0),
+            log_bias.click_probability(bias, relevance, batch),
+            batch.positions)
+        likelihood += np.nan_to_num(found.log_likelihood) * counts.sum()
+        items += counts.sum()
+      seen += len(scores)
+      if seen >= VALIDATION_REQUESTS:
+        break
+    value = counterfactual.summarize(
+        totals, replicates=2).estimates["snips_dcg@10"].value
+    return value, float(likelihood / max(items, 1))
+
+  def on_train_end(self, logs=None):
+    del logs
+    # The bias is that after the last step: it converges, and does not overfit.
+    self.bias = self._bias()
+    if self._weights is not None:
+      self.model.set_weights(self._weights)
