@@ -45,10 +45,12 @@ setup(
         "numpy",
         "absl-py",
         "scikit-learn",
+        "scipy",
+        "pyarrow",
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas"],
     },
     entry_points={
         "console_scripts": ["ultra-tfr = ultra_tfr.cli:run"],

@@ -10,40 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-# Calls the command line several times and imports TensorFlow once: each call
-# has a process of its own, since absl's flags are global.
-_RUN_ALL = """
-import json
-import os
-import sys
-import traceback
+from command_line import Calls
 
-from ultra_tfr import cli
-from ultra_tfr.commands import demo
-from ultra_tfr.commands import train
-
-calls = json.load(open("calls.json"))
-for number, words in enumerate(calls):
-  child = os.fork()
-  if not child:
-    for descriptor, name in ((1, "out"), (2, "err")):
-      file = os.open(f"{number}.{name}", os.O_WRONLY | os.O_CREAT)
-      os.dup2(file, descriptor)
-    try:
-      cli.run(["ultra-tfr", *words])
-    except SystemExit as end:
-      code = end.code
-    except BaseException:
-      traceback.print_exc()
-      code = 1
-    for stream in (sys.stdout, sys.stderr):
-      stream.flush()
-    # Taking TensorFlow down takes a second.
-    os._exit(code or 0)
-  status = os.waitpid(child, 0)[1]
-  with open(f"{number}.status", "w") as file:
-    file.write(str(os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1))
-"""
 _TINY = ["--steps=4", "--validate_every=2", "--batch_size=8",
          "--hidden_units=8", "--num_positions=4"]
 # Where a wrong call is not noticed, it shall not take long.
@@ -162,36 +130,13 @@ _REAL = {
 }
 
 
-class _Calls:
-  """What came of several calls."""
-
-  def __init__(self, folder, calls):
-    self.folder = folder
-    self._numbers = {name: number for number, name in enumerate(calls)}
-    with open(folder / "calls.json", "w") as file:
-      json.dump(list(calls.values()), file)
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN_ALL], cwd=folder, capture_output=True,
-        text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-  def read(self, name, kind):
-    """The output `out` or `err`, or the `status` of a call."""
-    return (self.folder / f"{self._numbers[name]}.{kind}").read_text()
-
-  def json(self, name):
-    """The results of a call that worked."""
-    assert self.read(name, "status") == "0", self.read(name, "err")[-2000:]
-    return json.loads((self.folder / f"{name}.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
   folder = tmp_path_factory.mktemp("good")
   _write(folder / "train.txt.gz", _letor())
   _write(folder / "valid.txt.gz", _letor(6, seed=1))
   _write(folder / "test.txt.gz", _letor(6, seed=2))
-  return _Calls(folder, _GOOD)
+  return Calls(folder, _GOOD)
 
 
 def test_train_on_clicks(good):
@@ -255,7 +200,7 @@ def test_help_of_a_command_lists_its_flags(good):
 @pytest.fixture(scope="module")
 def real(shared_data, tmp_path_factory):
   folder = tmp_path_factory.mktemp("real")
-  return _Calls(folder, {
+  return Calls(folder, {
       name: ["train", f"--train={shared_data / train}",
              f"--test={shared_data / test}", "--valid_queries=40",
              "--steps=4", "--validate_every=2", "--hidden_units=16",
@@ -391,7 +336,7 @@ def bad(tmp_path_factory):
   folder = tmp_path_factory.mktemp("bad")
   for name, text in _FILES.items():
     _write(folder / name, text)
-  return _Calls(folder, {name: call[0] for name, call in _BAD.items()})
+  return Calls(folder, {name: call[0] for name, call in _BAD.items()})
 
 
 @pytest.mark.parametrize("name", _BAD)

@@ -1,48 +1,15 @@
 """Tests of `ultra-tfr simulate-ab`: ultra_tfr.commands.simulate_ab."""
 
-import json
 import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from command_line import Calls
 from ultra_tfr import scorers
 
-# Each call has a process of its own, since absl's flags are global, and
-# TensorFlow is imported once for all.
-_RUN_ALL = """
-import json
-import os
-import sys
-import traceback
-
-from ultra_tfr import cli
-from ultra_tfr.commands import simulate_ab
-
-cli.COMMANDS.setdefault("simulate_ab", "")
-for name, words in json.load(open("calls.json")).items():
-  child = os.fork()
-  if not child:
-    for descriptor, kind in ((1, "out"), (2, "err")):
-      file = os.open(f"{name}.{kind}", os.O_WRONLY | os.O_CREAT)
-      os.dup2(file, descriptor)
-    code = 1
-    try:
-      cli.run(["ultra-tfr", "simulate_ab", *words])
-    except SystemExit as end:
-      code = end.code or 0
-    except BaseException:
-      traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-      stream.flush()
-    os._exit(code)
-  with open(f"{name}.status", "w") as file:
-    file.write(str(os.WEXITSTATUS(os.waitpid(child, 0)[1])))
-"""
 _TINY = ["--train_queries=40", "--valid_queries=10", "--test_queries=20",
          "--steps=4", "--validate_every=2", "--hidden_units=8",
          "--visits_per_day=200"]
@@ -134,7 +101,7 @@ def _letor(features, change=str):
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
-  """Makes all calls, and returns a function to read what came."""
+  """What came of all calls."""
   folder = tmp_path_factory.mktemp("calls")
   shape = [None, None, 3]
   _export(folder / "better", lambda x: x[..., 0], shape)
@@ -146,29 +113,12 @@ def calls(tmp_path_factory):
   (folder / "wide.txt").write_text(_letor(4))
   (folder / "halves.txt").write_text(
       _letor(2, lambda grade: "1.5" if grade == 1 else str(grade)))
-  (folder / "calls.json").write_text(json.dumps(
-      {**_GOOD, **{name: words for name, (words, _) in _BAD.items()}}))
-  done = subprocess.run(
-      [sys.executable, "-c", _RUN_ALL], cwd=folder, capture_output=True,
-      text=True, timeout=300, check=False)
-  assert done.returncode == 0, done.stderr[-2000:]
-
-  def read(name, kind="out"):
-    if name in _GOOD and kind == "out":
-      assert read(name, "status") == "0", read(name, "err")[-2000:]
-    return (folder / f"{name}.{kind}").read_text()
-
-  read.folder = folder
-  return read
-
-
-def _json(calls, name):
-  calls(name)
-  return json.loads((calls.folder / f"{name}.json").read_text())
+  return Calls(folder, {name: ["simulate-ab", *words] for name, words in {
+      **_GOOD, **{name: words for name, (words, _) in _BAD.items()}}.items()})
 
 
 def test_two_methods(calls):
-  text, written = calls("train"), _json(calls, "train")
+  text, written = calls.out("train"), calls.json("train")
   lines = text.splitlines()
   assert lines[0].startswith("Making 40 training queries")
   assert lines[1:4] == [
@@ -189,14 +139,14 @@ def test_two_methods(calls):
 
 
 def test_the_same_seed_gives_the_same_result(calls):
-  first, again = _json(calls, "train"), _json(calls, "again")
+  first, again = calls.json("train"), calls.json("again")
   del first["seconds"], again["seconds"]
   assert first == again
 
 
 def test_a_method_against_itself_is_trained_once(calls):
-  assert calls("twice").count("Training unbiased ...") == 1
-  written = _json(calls, "twice")
+  assert calls.out("twice").count("Training unbiased ...") == 1
+  written = calls.json("twice")
   assert written["arms"] == {"A": "unbiased", "B": "unbiased"}
   assert written["ndcg@10"]["A"] == written["ndcg@10"]["B"]
   total = written["metrics"]["clicks"]["total"]
@@ -204,7 +154,7 @@ def test_a_method_against_itself_is_trained_once(calls):
 
 
 def test_two_exported_rankers(calls):
-  written = _json(calls, "serve")
+  written = calls.json("serve")
   assert written["arms"] == {"A": "worse", "B": "better"}
   assert written["ndcg@10"]["B"] == 1. > written["ndcg@10"]["A"]
   total = written["metrics"]["clicks"]["total"]
@@ -214,31 +164,31 @@ def test_two_exported_rankers(calls):
       (total["mean_a"], total["half_width_a"], attraction[::-1]),
       (total["mean_b"], total["half_width_b"], attraction)):
     assert abs(mean - np.dot(curve, expected)) < 2 * half
-  assert "Training" not in calls("serve")
+  assert "Training" not in calls.out("serve")
   assert re.search(r"^B gives \d+\.\d % more clicks a visit ",
-                   calls("serve"), re.MULTILINE)
+                   calls.out("serve"), re.MULTILINE)
   assert re.search(r"^B gives \d+\.\d % fewer clicks a visit ",
-                   calls("turned"), re.MULTILINE)
+                   calls.out("turned"), re.MULTILINE)
 
 
 def test_a_ranker_against_itself(calls):
-  assert calls("same").count("Loading") == 1
-  total = _json(calls, "same")["metrics"]["clicks"]["total"]
+  assert calls.out("same").count("Loading") == 1
+  total = calls.json("same")["metrics"]["clicks"]["total"]
   assert total["low"] < 0 < total["high"]
-  assert "\nNo difference shown: " in calls("same")
+  assert "\nNo difference shown: " in calls.out("same")
 
 
 def test_what_train_exports_can_be_served(calls):
-  written = _json(calls, "exported")
+  written = calls.json("exported")
   assert written["arms"]["A"] == "exported"
   assert 0 < written["ndcg@10"]["A"] <= 1
 
 
 @pytest.mark.parametrize("name", _BAD)
 def test_wrong_calls(calls, name):
-  shown = calls(name, "err") + calls(name, "out")
+  shown = calls.read(name, "err") + calls.read(name, "out")
   assert "Traceback" not in shown, shown
-  assert calls(name, "status") == "1", shown
+  assert calls.read(name, "status") == "1", shown
   lines = [line for line in shown.splitlines()
            if re.search(_BAD[name][1], line)]
   assert len(lines) == 1, shown

@@ -2,6 +2,8 @@
 
 from ultra_tfr import compat  # First: it makes TF-Ranking importable.
 from ultra_tfr import callbacks
+from ultra_tfr import counterfactual_metrics
+from ultra_tfr import data
 from ultra_tfr import layers
 from ultra_tfr import losses
 from ultra_tfr import metrics
@@ -13,6 +15,8 @@ __all__ = [
     "__version__",
     "callbacks",
     "compat",
+    "counterfactual_metrics",
+    "data",
     "layers",
     "losses",
     "metrics",

@@ -9,6 +9,11 @@ from absl import flags
 COMMANDS = {
     "demo": "train naive, unbiased and oracle rankers on made-up data",
     "train": "train a method on LETOR files with simulated feedback",
+    "compare": "train all methods on simulated feedback, and compare them",
+    "fit-log": "train a ranker on a click log, and report position bias",
+    "diagnose": "report the position bias of a click log",
+    "evaluate-log": "judge rankers by a click log, without labels",
+    "simulate-ab": "let two rankers serve simulated users, and compare",
 }
 
 
@@ -31,13 +36,15 @@ def run(argv=None):
           file=sys.stderr)
     raise SystemExit(2)
   # Flags are global in absl, so only the chosen command defines its own.
-  command = importlib.import_module(f"ultra_tfr.commands.{name}")
+  command = importlib.import_module(
+      f"ultra_tfr.commands.{name.replace('-', '_')}")
   command.define_flags()
   if {"-h", "--help", "-help"} & set(argv[2:]):
     # absl's own help knows the flags of the main module only.
     print(f"ultra-tfr {name}: {COMMANDS[name]}\n")
     print(flags.FLAGS.module_help(command))
-    print(flags.FLAGS.module_help("ultra_tfr.commands.common"))
+    for shared in ("log_flags", "common"):
+      print(flags.FLAGS.module_help(f"ultra_tfr.commands.{shared}"))
     raise SystemExit(0)
 
   def main(words):
