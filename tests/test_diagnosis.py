@@ -166,10 +166,10 @@ def test_a_strong_logger_is_warned_of(logger, strong):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("logger, strong", [
-    ("relevance", True), ("weak", False), ("fixed", False), ("random", False)])
-def test_a_strong_logger_is_warned_of_by_its_own_ranker(logger, strong, seed):
+@pytest.mark.parametrize("logger, seed, strong", [
+    ("relevance", 0, True), ("relevance", 1, True), ("weak", 0, False),
+    ("fixed", 0, False)])
+def test_a_strong_logger_is_warned_of_by_its_own_ranker(logger, seed, strong):
   table = click_logs.simulated(logger, 10000, 0.0, seed)[0]
   with click_logs.read(table) as log:
     steps = log_training.default_steps(8000, 256, 100)

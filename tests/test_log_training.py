@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import click_logs
 from ultra_tfr import log_training
+from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr import training
 from ultra_tfr.layers import PositionBias
@@ -249,6 +250,13 @@ def test_divergence_is_an_error():
     _fit(settings=settings)
 
 
-def test_no_such_method():
-  with pytest.raises(ValueError, match="no method 'best'"):
-    _fit(method="best")
+@pytest.mark.parametrize("method", ["best", "oracle-pairwise"])
+def test_no_such_method(method):
+  with pytest.raises(ValueError, match=f"`method_name` .*{method!r}"):
+    _fit(method=method)
+
+
+def test_methods():
+  assert set(log_training.METHODS) <= set(methods.METHODS)
+  for name in log_training.METHODS:
+    assert methods.find(name).learn_from == "feedback"

@@ -57,8 +57,8 @@ def _about_curves(diagnosis, sentences, level):
   sentences.append(
       f"The {level:.0%} intervals of EM are sampling error only, given the "
       "relevance that the model learned; an error of that relevance is not in "
-      "them. Harvesting needs no such model, but takes it that positions change "
-      "how often items are examined, and not how far they are trusted.")
+      "them. Harvesting needs no such model, but takes it that positions "
+      "change how often items are examined, and not how far they are trusted.")
 
 
 def _about_swaps(diagnosis, sentences, warnings):

@@ -8,6 +8,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import arguments
 from ultra_tfr import log_bias
 from ultra_tfr import log_model
 from ultra_tfr import methods
@@ -18,6 +19,9 @@ from ultra_tfr.evaluation.log_totals import LogTotals
 from ultra_tfr.heads import split_heads
 from ultra_tfr.log_bias import Bias
 
+# Those that learn from feedback alone, with a bias for each context or without.
+METHODS = ("unbiased", "unbiased-ipw", "unbiased-bayes", "naive-pairwise",
+           "paper-opt", "paper-bayes", "paper-ipw")
 MONITOR = "val_snips_dcg@10"
 # Requests that one validation looks at, so that it takes seconds on any log.
 VALIDATION_REQUESTS = 20000
@@ -129,7 +133,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
 
   Args:
     log: a `ClickLog`.
-    method_name: a key of `methods.METHODS`.
+    method_name: one of `METHODS`.
     settings: `training.Settings`.
     seed: of initialisation and order.
     logs_folder: where TensorBoard logs go, or None.
@@ -141,6 +145,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   Raises:
     ValueError: if there is no such method, or the training diverged.
   """
+  arguments.check_choice("method_name", method_name, METHODS)
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)
   model = log_model.build_log_model(

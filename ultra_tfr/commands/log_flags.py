@@ -6,15 +6,13 @@ import time
 
 from absl import flags
 
+from ultra_tfr import log_training
 from ultra_tfr import methods
 from ultra_tfr.data import click_log
 from ultra_tfr.data.log_columns import LogColumns
 
 FLAGS = flags.FLAGS
 
-# Those whose bias layer holds a curve for each context.
-METHODS = ("unbiased", "unbiased-ipw", "unbiased-bayes", "naive-pairwise",
-           "paper-opt", "paper-bayes", "paper-ipw")
 _REJECTED = "rejected_rows.csv"
 
 
@@ -84,9 +82,9 @@ def define_reading_flags(folder=None):
 def define_method_flag():
   """Defines --method, one that works on logs."""
   flags.DEFINE_enum(
-      "method", "unbiased", METHODS, "How to train: "
-      + "; ".join(f"{name}: {methods.find(name).summary}" for name in METHODS)
-      + ".")
+      "method", "unbiased", log_training.METHODS, "How to train: "
+      + "; ".join(f"{name}: {methods.find(name).summary}"
+                  for name in log_training.METHODS) + ".")
 
 
 def read(folder):
