@@ -1,6 +1,7 @@
 """Calls of the command line, for tests."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -72,3 +73,19 @@ class Calls:
     """The results of a call that worked, from the file of its name."""
     self.out(name)
     return json.loads((self.folder / f"{name}.json").read_text())
+
+  def check_wrong(self, name, pattern, long_work):
+    """Asserts that a call failed with one line of that pattern.
+
+    Args:
+      name: of the call.
+      pattern: a regular expression.
+      long_work: words, separated by |, with which lines begin that announce
+        what takes long: the error must come before.
+    """
+    shown = self.read(name, "err") + self.read(name, "out")
+    assert "Traceback" not in shown, shown
+    assert self.read(name, "status") == "1", shown
+    lines = [line for line in shown.splitlines() if re.search(pattern, line)]
+    assert len(lines) == 1, shown
+    assert not re.search(f"^({long_work}) ", shown, re.MULTILINE)

@@ -30,8 +30,9 @@ SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
 # names are those below `ultra_tfr`; a package stands for all of its modules.
 LAYERS = (
     {"core"},
-    {"arguments", "feedback", "heads", "reduction", "em_layer", "layers",
-     "lambda_weights", "e_step", "training_watch", "losses", "callbacks",
+    {"arguments", "json_files", "feedback", "heads", "reduction", "em_layer",
+     "layers", "lambda_weights", "e_step", "training_watch", "losses",
+     "callbacks",
      "metrics", "counterfactual_metrics", "scorers", "log_model",
      "position_tables", "position_losses", "position_updates",
      "dual_learning", "pairwise_debiasing", "pointwise_losses",

@@ -186,14 +186,7 @@ def test_what_train_exports_can_be_served(calls):
 
 @pytest.mark.parametrize("name", _BAD)
 def test_wrong_calls(calls, name):
-  shown = calls.read(name, "err") + calls.read(name, "out")
-  assert "Traceback" not in shown, shown
-  assert calls.read(name, "status") == "1", shown
-  lines = [line for line in shown.splitlines()
-           if re.search(_BAD[name][1], line)]
-  assert len(lines) == 1, shown
-  # It is noticed before anything takes long.
-  assert not re.search("^(Training|Making|Sending) ", shown, re.MULTILINE)
+  calls.check_wrong(name, _BAD[name][1], "Training|Making|Sending")
 
 
 def test_no_other_files_are_written(calls):

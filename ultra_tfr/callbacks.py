@@ -75,20 +75,24 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"The bias layer {bias.name!r} given to `PropensityEM` is not that "
           f"of the model's loss, {found[0].name!r}: its estimates would change "
           "nothing. Give both the same object.")
-    strategy = model.distribute_strategy
-    if not strategy.extended.variable_created_in_scope(bias.examination):
+    self._attach(bias)
+
+  def _attach(self, layer):
+    """Makes the loss's layer part of the model, for saving."""
+    if not self.model.distribute_strategy.extended.variable_created_in_scope(
+        layer.num_updates):
       raise ValueError(
-          f"The bias layer {bias.name!r} was created outside of the scope of "
-          "the model's distribution strategy; create it inside "
+          f"The layer {layer.name!r} was created outside of the scope of the "
+          "model's distribution strategy; create it inside "
           "`with strategy.scope():`, as the model.")
-    self._bias = bias
-    # Otherwise no checkpoint and no saved model would hold the propensities.
-    model._track_trackable(bias, "position_bias", overwrite=True)
+    self._bias = layer
+    # Otherwise no checkpoint and no saved model would hold what it learns.
+    self.model._track_trackable(layer, "position_bias", overwrite=True)
 
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    _refuse_class_weight()
+    refuse_class_weight()
     self._epoch_start = self._bias.examination.numpy()
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
     self._bias.prepare_update(**self._rule)
@@ -151,7 +155,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       warnings.warn(message, stacklevel=3)
 
 
-def _refuse_class_weight():
+def refuse_class_weight():
   """Raises if `fit` was given `class_weight`.
 
   Keras takes the argmax over the last axis of `y_true` for the class: the

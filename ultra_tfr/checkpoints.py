@@ -69,6 +69,11 @@ class KeepBest(tf.keras.callbacks.Callback):
     if pick in self._weights:
       self.model.set_weights(self._weights[pick])
 
+  def picks_agree(self):
+    """Whether labels and clicks chose the same weights."""
+    first, second = (self._weights.get(pick) for pick in PICKS)
+    return first is second
+
   def _by_clicks(self):
     features, labels = self._stream.features, self._stream.labels
     curve = self._curve()

@@ -6,6 +6,7 @@ from typing import Optional
 import numpy as np
 
 from ultra_tfr import findings
+from ultra_tfr import json_files
 from ultra_tfr import log_sample
 from ultra_tfr.evaluation import harvesting
 from ultra_tfr.evaluation import log_em
@@ -57,7 +58,7 @@ class Diagnosis:
 
   def to_json(self):
     """The findings as nested dicts, NaN as None."""
-    return _plain(dataclasses.asdict(self))
+    return json_files.plain(dataclasses.asdict(self))
 
 
 def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
@@ -160,19 +161,4 @@ def _parts(estimate):
 
 
 def _curve(value, low=None, high=None):
-  return {"value": _plain(value), "low": _plain(low), "high": _plain(high)}
-
-
-def _plain(value):
-  """Arrays as lists and NaN as None, all the way down."""
-  if isinstance(value, dict):
-    return {name: _plain(part) for name, part in value.items()}
-  if isinstance(value, (list, tuple, np.ndarray)):
-    return [_plain(part) for part in value]
-  if isinstance(value, (bool, np.bool_)):
-    return bool(value)
-  if isinstance(value, (int, np.integer)):
-    return int(value)
-  if isinstance(value, (float, np.floating)):
-    return float(value) if np.isfinite(value) else None
-  return value
+  return json_files.plain({"value": value, "low": low, "high": high})

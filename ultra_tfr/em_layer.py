@@ -3,12 +3,15 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import arguments
 from ultra_tfr.core import m_step
+from ultra_tfr.core import positions as positions_lib
 
 # The columns of the counters: batches, items outside of the tables, pairs with
 # different feedback, pair weight, and what clipping took away from it.
 BATCHES, OVERFLOW, PAIRS, WEIGHT, CLIPPED = range(5)
 NUM_COUNTERS = 5
+_OVERFLOW = ("mask", "pool", "error")
 
 
 class EMLayer(tf.keras.layers.Layer):
@@ -20,10 +23,22 @@ class EMLayer(tf.keras.layers.Layer):
 
   Args:
     name: the layer's name.
+    num_positions: K, the positions of its tables.
+    num_contexts: C, one table for each context id of the packed feedback.
+    overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
+      them share the last position, `"error"` makes the callback raise.
+
+  Raises:
+    ValueError: if an argument is out of range.
   """
 
-  def __init__(self, name):
+  def __init__(self, name, num_positions, num_contexts, overflow):
+    arguments.check_count("num_positions", num_positions)
+    arguments.check_count("num_contexts", num_contexts)
+    arguments.check_choice("overflow", overflow, _OVERFLOW)
     super().__init__(name=name, trainable=False, dtype=tf.float32)
+    self.num_positions, self.num_contexts = num_positions, num_contexts
+    self.overflow = overflow
     # Set when something promises to call `update`; the loss looks at it when it
     # is traced, to notice a forgotten callback.
     self.is_updated_by_em = False
@@ -50,6 +65,12 @@ class EMLayer(tf.keras.layers.Layer):
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM)
         for key, shape in shapes.items()}
+
+  def find_slots(self, positions, contexts):
+    """`core.positions.Slots` of the items, by this layer's overflow rule."""
+    return positions_lib.find_slots(
+        positions, contexts, self.num_positions, self.num_contexts,
+        pool=self.overflow == "pool")
 
   def collect(self, sums):
     """Adds the sums of an E step, if a training step is under way.

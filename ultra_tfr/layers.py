@@ -10,11 +10,11 @@ from ultra_tfr import em_layer
 from ultra_tfr.core import calibration
 from ultra_tfr.core import examination as examination_lib
 from ultra_tfr.core import m_step
-from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.core import trust as trust_lib
 
 _TRUST_BIAS = (None, "position", "pairwise")
-_OVERFLOW = ("mask", "pool", "error")
+# Where EM starts theta at the most clicked position.
+INITIAL_SCALE = 0.9
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -68,10 +68,10 @@ class PositionBias(em_layer.EMLayer):
 
   def __init__(self, num_positions, *, num_contexts=1, trust_bias=None,
                examination=None, trust_positive=None, trust_negative=None,
-               initial_examination="click_rate", initial_scale=0.9,
+               initial_examination="click_rate", initial_scale=INITIAL_SCALE,
                initial_click_irrelevant=0.02, smoothing=20.0,
                min_examination=1e-3, overflow="mask", name="position_bias"):
-    super().__init__(name)
+    super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
         "num_positions": num_positions, "num_contexts": num_contexts,
         "trust_bias": trust_bias, "examination": arguments.listed(examination),
@@ -83,10 +83,7 @@ class PositionBias(em_layer.EMLayer):
         "smoothing": smoothing, "min_examination": min_examination,
         "overflow": overflow,
     }
-    arguments.check_count("num_positions", num_positions)
-    arguments.check_count("num_contexts", num_contexts)
     arguments.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
-    arguments.check_choice("overflow", overflow, _OVERFLOW)
     for argument, value in (("initial_scale", initial_scale),
                             ("min_examination", min_examination)):
       if not 0 < value <= 1:
@@ -96,8 +93,7 @@ class PositionBias(em_layer.EMLayer):
                        f"{initial_click_irrelevant}.")
     if smoothing < 0:
       raise ValueError(f"`smoothing` must be >= 0, but is {smoothing}.")
-    self.num_positions, self.num_contexts = num_positions, num_contexts
-    self.trust_bias, self.overflow = trust_bias, overflow
+    self.trust_bias = trust_bias
     self.examination_is_fixed = examination is not None
     self.trust_is_fixed = trust_positive is not None
     self._check_trust(trust_positive, trust_negative)
@@ -199,12 +195,6 @@ class PositionBias(em_layer.EMLayer):
         None if contexts is None else tf.cast(contexts, tf.float32))
     theta = slots.lookup(self.examination)
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
-
-  def find_slots(self, positions, contexts):
-    """`core.positions.Slots` of the items, by this layer's overflow rule."""
-    return positions_lib.find_slots(
-        positions, contexts, self.num_positions, self.num_contexts,
-        pool=self.overflow == "pool")
 
   def scale(self):
     """theta_1 squared, the one constant by which all pair weights are scaled.

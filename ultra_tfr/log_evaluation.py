@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ultra_tfr import json_files
 from ultra_tfr import log_bias
 from ultra_tfr import log_training
 from ultra_tfr.evaluation import counterfactual
@@ -88,8 +89,7 @@ class LogEvaluator:
         clicks = self._clicks[name]
         entry["log_likelihood"] = clicks.log_likelihood
         entry["perplexity"] = clicks.perplexity
-        entry["perplexity_by_position"] = [
-            _finite(value) for value in clicks.by_position]
+        entry["perplexity_by_position"] = json_files.plain(clicks.by_position)
       found[name] = entry
     return found
 
@@ -141,9 +141,5 @@ def _cell(estimate, sign=""):
 
 
 def _plain(estimates):
-  return {name: {key: _finite(value) for key, value in vars(estimate).items()}
+  return {name: json_files.plain(vars(estimate))
           for name, estimate in estimates.items()}
-
-
-def _finite(value):
-  return float(value) if np.isfinite(value) else None

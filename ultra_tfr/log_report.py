@@ -3,9 +3,9 @@
 import base64
 import html
 import io
-import json
 import os
 
+from ultra_tfr import json_files
 from ultra_tfr import report
 from ultra_tfr.data import log_summary
 from ultra_tfr.evaluation import log_plots
@@ -72,10 +72,8 @@ def write(folder, diagnosis, summary, level=0.9):
     images[name] = buffer.getvalue()
     with open(os.path.join(folder, f"{name}.png"), "wb") as file:
       file.write(buffer.getvalue())
-  with open(os.path.join(folder, "diagnosis.json"), "w",
-            encoding="utf-8") as file:
-    json.dump({"summary": summary, **diagnosis.to_json()}, file, indent=2)
-    file.write("\n")
+  json_files.write(os.path.join(folder, "diagnosis.json"),
+                   {"summary": summary, **diagnosis.to_json()})
   path = os.path.join(folder, "report.html")
   with open(path, "w", encoding="utf-8") as file:
     file.write(_page(diagnosis, summary, images))

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import arguments
+from ultra_tfr import json_files
 from ultra_tfr import log_bias
 from ultra_tfr import log_model
 from ultra_tfr import methods
@@ -17,6 +18,7 @@ from ultra_tfr.data import log_store
 from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation.log_totals import LogTotals
 from ultra_tfr.heads import split_heads
+from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.log_bias import Bias
 
 # Those that learn from feedback alone, with a bias for each context or without.
@@ -63,13 +65,10 @@ class FittedLog:
     log_model.export_log_ranker(
         self.model, self.schema["statistics"], os.path.join(folder, "model"))
     self.model.save(os.path.join(folder, _MODEL_FILE), save_format="keras")
-    config = {
+    json_files.write(os.path.join(folder, SCHEMA_FILE), {
         "schema": self.schema, "history": self.history,
         "bias": self.bias and self.bias.to_config(),
-        "inputs": log_model.input_names(self.schema["statistics"])}
-    with open(os.path.join(folder, SCHEMA_FILE), "w", encoding="utf-8") as file:
-      json.dump(config, file, indent=2)
-      file.write("\n")
+        "inputs": log_model.input_names(self.schema["statistics"])})
 
 
 def load(folder):
@@ -156,8 +155,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
       "click" if log.feedback_kind == "binary" else "dwell",
       num_contexts=len(log.contexts))
   if method.num_heads > 1:
-    # 0.9 is where `PositionBias` starts examination at the most clicked one.
-    scorers.start_relevance(model, _highest_rate(log) / 0.9)
+    scorers.start_relevance(model, _highest_rate(log) / INITIAL_SCALE)
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
   model.compile(tf.keras.optimizers.Adam(rate), loss)
@@ -189,7 +187,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   estimated = None if bias is None else keeper.bias
   steps = range(steps_per_epoch, settings.steps + 1, steps_per_epoch)
   curves = {
-      name: [float(value) if np.isfinite(value) else None for value in values]
+      name: json_files.plain(values)
       for name, values in history.items()
       if name == "examination_change" or not name.startswith("examination_")}
   return FittedLog(model, estimated, log.schema(), {"step": [*steps], **curves})

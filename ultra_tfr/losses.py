@@ -178,7 +178,12 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
       losses, mask, weights = self._item_losses(y_true, y_pred, sample_weight)
       loss = reduction_lib.reduce(losses, mask, weights, self.reduction,
                                   self._options["normalize_weights"])
-      return training_watch.watch(loss, self.position_bias)
+      if self.position_bias.is_fixed:
+        return loss
+      return training_watch.watch(
+          loss, self.position_bias,
+          "nothing updates the propensities of its bias layer",
+          "`ultra_tfr.callbacks.PropensityEM()`")
 
   def call(self, y_true, y_pred):
     """Losses per item, `[B, L]`: the sum over the pairs that it wins."""

@@ -1,11 +1,11 @@
 """Base of losses that learn tables by display position beside the model."""
 
 from typing import NamedTuple
-import warnings
 
 import tensorflow as tf
 
 from ultra_tfr import reduction as reduction_lib
+from ultra_tfr import training_watch
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.feedback import unpack_feedback
@@ -118,7 +118,9 @@ class PositionLoss(tf.keras.losses.Loss):
       batch, losses = self._item_losses(y_true, y_pred, sample_weight)
       loss = reduction_lib.reduce(
           losses, batch.mask, batch.weights, self.reduction)
-      return _watch(loss, self.position_bias)
+      return training_watch.watch(
+          loss, self.position_bias, "nothing moves the tables of its layer",
+          "`ultra_tfr.position_updates.PositionUpdates()`")
 
   def call(self, y_true, y_pred):
     """Losses per item, `[B, L]`."""
@@ -182,25 +184,3 @@ def sums_by_slot(batch, columns):
   """
   return tf.einsum(
       "bls,blm->sm", batch.slots.one_hot(), tf.stack(columns, axis=-1))
-
-
-def _watch(loss, layer):
-  """Passes a loss through, and warns if it is trained and its layer is not.
-
-  Only training differentiates a loss, so the look is taken where the gradient
-  is traced: evaluation never warns, and the compiled step pays nothing.
-  """
-  @tf.custom_gradient
-  def identity(value):
-    def gradient(upstream):
-      if not layer.is_updated_by_em:
-        warnings.warn(
-            "This loss is being trained, but nothing moves the tables of its "
-            f"layer {layer.name!r}: they stay where they start. Pass "
-            "`ultra_tfr.position_updates.PositionUpdates()` to `fit`, or call "
-            "`start_collecting` and `update` of the layer in your own loop.",
-            stacklevel=2)
-      return upstream
-    return tf.identity(value), gradient
-
-  return identity(loss)

@@ -5,12 +5,8 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import arguments
 from ultra_tfr import em_layer
 from ultra_tfr.core import em
-from ultra_tfr.core import positions as positions_lib
-
-_OVERFLOW = ("mask", "pool", "error")
 
 
 class PositionTables(em_layer.EMLayer):
@@ -38,24 +34,13 @@ class PositionTables(em_layer.EMLayer):
 
   def __init__(self, num_positions, num_contexts, overflow, tables, num_sums,
                name, is_averaged=False):
-    super().__init__(name)
-    arguments.check_count("num_positions", num_positions)
-    arguments.check_count("num_contexts", num_contexts)
-    arguments.check_choice("overflow", overflow, _OVERFLOW)
-    self.num_positions, self.num_contexts = num_positions, num_contexts
-    self.overflow = overflow
+    super().__init__(name, num_positions, num_contexts, overflow)
     for table, value in tables.items():
       setattr(self, table, self._parameter(
           table, np.full([num_contexts, num_positions], value)))
     shapes = {"tables": (num_contexts * num_positions, num_sums),
               "counters": (em_layer.NUM_COUNTERS,)}
     self._create_sums(shapes, {"tables"} if is_averaged else set())
-
-  def find_slots(self, positions, contexts):
-    """`core.positions.Slots` of the items, by this layer's overflow rule."""
-    return positions_lib.find_slots(
-        positions, contexts, self.num_positions, self.num_contexts,
-        pool=self.overflow == "pool")
 
   def update(self, step_size=0.05, step_decay=0.05):
     """Moves the tables by what was collected since the last time.

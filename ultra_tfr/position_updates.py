@@ -46,21 +46,12 @@ class PositionUpdates(callbacks.PropensityEM):
           "tables by position, such as "
           "`ultra_tfr.dual_learning.DualLearningLoss`, "
           f"but its loss is {model.loss!r}.")
-    layer = found[0]
-    if not model.distribute_strategy.extended.variable_created_in_scope(
-        layer.num_updates):
-      raise ValueError(
-          f"The layer {layer.name!r} was created outside of the scope of the "
-          "model's distribution strategy; create it inside "
-          "`with strategy.scope():`, as the model.")
-    self._bias = layer
-    # Otherwise no checkpoint and no saved model would hold the tables.
-    model._track_trackable(layer, "position_bias", overwrite=True)
+    self._attach(found[0])
 
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    callbacks._refuse_class_weight()
+    callbacks.refuse_class_weight()
     self._epoch_start = self._bias.curves()
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
     self._update()

@@ -1,12 +1,12 @@
 """Results as tables for people and as JSON for programs."""
 
-import json
 import sys
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr import json_files
 from ultra_tfr.evaluation import plots
 from ultra_tfr.evaluation.ranking import TOPN
 from ultra_tfr.version import __version__
@@ -68,9 +68,7 @@ class Results:
       path: the file.
       seconds: wall time of everything.
     """
-    with open(path, "w", encoding="utf-8") as file:
-      json.dump(self.to_json(seconds), file, indent=2)
-      file.write("\n")
+    json_files.write(path, self.to_json(seconds))
 
   def plot(self, path):
     """Draws true and estimated examination curves of all kinds of feedback.
@@ -113,6 +111,23 @@ def gap_closed(by_method, name, key="ndcg@10"):
   low, high, value = (
       np.mean([run.metrics[key] for run in by_method[n]])
       for n in ("naive-pairwise", "oracle-pairwise", name))
+  return share_of_gap(low, high, value)
+
+
+def share_of_gap(low, high, value):
+  """How far a value is on the way from one to another.
+
+  Args:
+    low: where the way begins.
+    high: where it ends.
+    value: a number.
+
+  Returns:
+    A float, or None where there is no way.
+
+  >>> share_of_gap(0.5, 0.75, 0.625), share_of_gap(0.5, 0.5, 0.5)
+  (0.5, None)
+  """
   return None if high <= low else float((value - low) / (high - low))
 
 

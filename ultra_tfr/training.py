@@ -15,6 +15,8 @@ from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
+from ultra_tfr.layers import INITIAL_SCALE
+from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 from ultra_tfr.simulation.logging_policy import logger_scores
 
@@ -133,6 +135,30 @@ def true_curve(click_model, num_positions):
   return click_model.examination(num_positions)
 
 
+def make_click_model(lists, names, name):
+  """Simulated users for labelled lists, e.g. of LETOR files.
+
+  Args:
+    lists: `RankingLists` of each file, or None for none.
+    names: of the files, for the messages.
+    name: a key of `CLICK_MODELS`.
+
+  Returns:
+    A click model that knows the highest grade of all files.
+
+  Raises:
+    ValueError: if a label is no whole grade.
+  """
+  for part, path in zip(lists, names):
+    odd = part.labels[part.labels != np.round(part.labels)] if part else ()
+    if len(odd):
+      raise ValueError(
+          f"{path}: labels must be whole grades, from which clicks are "
+          f"simulated, but there is {odd[0]:g}; round them.")
+  grades = int(max(part.labels.max() for part in lists if part))
+  return CLICK_MODELS[name](max_grade=max(grades, 1))
+
+
 def make_task(train, valid, test, click_model, *, feedback="click",
               num_positions=10, logger="weak", initial_fraction=0.01, seed=0):
   """Shows the top of a logging policy's lists to simulated users.
@@ -190,8 +216,9 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       settings.dropout)
   loss, bias, callbacks = method.build(
       task.num_positions, feedback, task.true_examination)
-  # 0.9 is where `PositionBias` starts examination at the most clicked position.
-  scorers.start_relevance(model, _highest_click_rate(task.stream) / 0.9)
+  if method.num_heads > 1:
+    scorers.start_relevance(
+        model, _highest_click_rate(task.stream) / INITIAL_SCALE)
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
   model.compile(tf.keras.optimizers.Adam(rate), loss)
@@ -219,21 +246,26 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       steps_per_epoch=steps_per_epoch,
       epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
       verbose=verbose)
-  examination = None
-  if method.estimates_examination:
-    examination = bias.propensities()["examination"]
+  examination = curve() if method.estimates_examination else None
   if model_dir is not None:
     exported = os.path.join(model_dir, "model")
     scorers.export_ranker(model, exported)
     logging.info("Exported the ranking model to %s.", exported)
-  picks = {}
-  for pick in ("clicks", "labels"):  # The model ends with those by labels.
-    keeper.restore(pick)
-    scores = ranking.score_lists(model, task.test)
-    picks[pick] = Pick(ranking.ndcg(task.test, scores),
-                       ranking.ndcg_by_list(task.test, scores))
+  picks = {"labels": _judge(model, task.test)}
+  if keeper.picks_agree():
+    picks["clicks"] = picks["labels"]
+  else:
+    keeper.restore("clicks")
+    picks["clicks"] = _judge(model, task.test)
+    keeper.restore("labels")
   return Outcome(picks["labels"].metrics, examination,
                  time.monotonic() - start, model, picks)
+
+
+def _judge(model, lists):
+  """The `Pick` of a model's present weights."""
+  scores = ranking.score_lists(model, lists)
+  return Pick(ranking.ndcg(lists, scores), ranking.ndcg_by_list(lists, scores))
 
 
 def _highest_click_rate(stream):

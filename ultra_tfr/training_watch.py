@@ -5,7 +5,7 @@ import warnings
 import tensorflow as tf
 
 
-def watch(loss, position_bias):
+def watch(loss, layer, problem, callback):
   """Passes a loss through, and warns if it is trained and nothing does EM.
 
   Only training differentiates a loss, so the look is taken where the gradient
@@ -13,27 +13,27 @@ def watch(loss, position_bias):
 
   Args:
     loss: a tensor.
-    position_bias: the `PositionBias` of the loss.
+    layer: what learns beside the model, an `EMLayer`.
+    problem: what it means that nothing updates the layer, up to its name.
+    callback: what to pass to `fit`.
 
   Returns:
     The loss.
 
-  >>> float(watch(tf.constant(2.0), None))
+  >>> from ultra_tfr.layers import PositionBias
+  >>> float(watch(tf.constant(2.0), PositionBias(2), "nothing moves",
+  ...             "`PropensityEM()`"))
   2.0
   """
-  if position_bias is None or position_bias.is_fixed:
-    return loss
-
   @tf.custom_gradient
   def identity(value):
     def gradient(upstream):
-      if not position_bias.is_updated_by_em:
+      if not layer.is_updated_by_em:
         warnings.warn(
-            "This loss is being trained, but nothing updates the propensities "
-            f"of its bias layer {position_bias.name!r}: they stay where they "
-            "start. Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`, or "
-            "call `start_collecting` and `update` of the layer in your own "
-            "loop.", stacklevel=2)
+            f"This loss is being trained, but {problem} {layer.name!r}: they "
+            f"stay where they start. Pass {callback} to `fit`, or call "
+            "`start_collecting` and `update` of the layer in your own loop.",
+            stacklevel=2)
       return upstream
     return tf.identity(value), gradient
 

@@ -1,18 +1,15 @@
 """Flags and steps that the commands share."""
 
-import json
 import math
 import os
 import sys
 
 from absl import flags
-import numpy as np
 
 from ultra_tfr import methods
 from ultra_tfr import training
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
-from ultra_tfr.simulation.click_models import CLICK_MODELS
 
 FLAGS = flags.FLAGS
 
@@ -170,30 +167,6 @@ def check_output(flag, path):
         f"--{flag} {path} must be a file, but is a folder; add a file name.")
 
 
-def make_click_model(lists, names, name):
-  """Simulated users for labelled lists, e.g. of LETOR files.
-
-  Args:
-    lists: `RankingLists` of each file, or None for none.
-    names: of the files, for the messages.
-    name: a key of `CLICK_MODELS`.
-
-  Returns:
-    A click model that knows the highest grade of all files.
-
-  Raises:
-    ValueError: if a label is no whole grade.
-  """
-  for part, path in zip(lists, names):
-    odd = part.labels[part.labels != np.round(part.labels)] if part else ()
-    if len(odd):
-      raise ValueError(
-          f"{path}: labels must be whole grades, from which clicks are "
-          f"simulated, but there is {odd[0]:g}; round them.")
-  grades = int(max(part.labels.max() for part in lists if part))
-  return CLICK_MODELS[name](max_grade=max(grades, 1))
-
-
 def give_results(results, seconds):
   """Prints the tables, and writes the files that the flags ask for.
 
@@ -206,15 +179,3 @@ def give_results(results, seconds):
     results.write_json(FLAGS.json, seconds)
   if FLAGS.plot:
     results.plot(FLAGS.plot)
-
-
-def write_json(path, values):
-  """Writes a file of JSON.
-
-  Args:
-    path: the file.
-    values: ready for JSON.
-  """
-  with open(path, "w", encoding="utf-8") as file:
-    json.dump(values, file, indent=2)
-    file.write("\n")

@@ -7,6 +7,7 @@ import time
 from absl import flags
 import numpy as np
 
+from ultra_tfr import json_files
 from ultra_tfr import methods
 from ultra_tfr import report
 from ultra_tfr import training
@@ -129,7 +130,7 @@ def _give_results(world, names, runs, store, failed, seconds):
   if FLAGS.markdown:
     _write_markdown(markdown, found)
   if FLAGS.json:
-    common.write_json(FLAGS.json, {
+    json_files.write(FLAGS.json, {
         **results.to_json(seconds), "world": world.to_config(),
         "select": FLAGS.select, "comparison": details,
         "failed": {str(run): error for run, error in failed.items()}})
@@ -150,9 +151,7 @@ def _details(table, names):
     difference = table.difference(name)
     details[name] = {
         "gap_closed": table.gap_closed(name),
-        "minus_unbiased": difference and {
-            key: value if np.isfinite(value) else None
-            for key, value in vars(difference).items()}}
+        "minus_unbiased": difference and json_files.plain(vars(difference))}
   return details
 
 
@@ -175,8 +174,9 @@ def _command():
   """The command line that gives the same table."""
   given = [f"--{name} {FLAGS[name].serialize().partition('=')[2]}"
            for name in ("dataset", "feedback", "methods", "runs", "logger",
-                        "click_model", "hidden_units", "steps",
-                        "learning_rate", "seed")]
+                        "click_model", "select", "train_queries", "data_seed",
+                        "hidden_units", "steps", "learning_rate", "batch_size",
+                        "validate_every", "seed")]
   return " \\\n    ".join(["ultra-tfr compare", *given])
 
 

@@ -1,12 +1,12 @@
 """`ultra-tfr fit-log`: from a click log to a ranker and a bias report."""
 
-import json
 import os
 import time
 
 from absl import flags
 
 from ultra_tfr import diagnosis as diagnosis_lib
+from ultra_tfr import json_files
 from ultra_tfr import log_evaluation
 from ultra_tfr import log_report
 from ultra_tfr import log_training
@@ -137,7 +137,6 @@ def write_json(results, start):
   """
   if not FLAGS.json:
     return
-  with open(FLAGS.json, "w", encoding="utf-8") as file:
-    json.dump({**results, "seconds": round(time.monotonic() - start, 1),
-               "versions": report.versions()}, file, indent=2)
-    file.write("\n")
+  json_files.write(FLAGS.json, {
+      **results, "seconds": round(time.monotonic() - start, 1),
+      "versions": report.versions()})

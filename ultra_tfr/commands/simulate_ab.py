@@ -1,11 +1,11 @@
 """`ultra-tfr simulate-ab`: an A/B test of two rankers on simulated users."""
 
-import json
 import time
 
 from absl import flags
 import tensorflow as tf
 
+from ultra_tfr import json_files
 from ultra_tfr import methods
 from ultra_tfr import training
 from ultra_tfr.commands import common
@@ -59,11 +59,10 @@ def main():
   print(f"\nNDCG@10 on true labels: A {quality[0]:.4f}, B {quality[1]:.4f}\n\n"
         f"{test.to_text()}")
   if FLAGS.json:
-    with open(FLAGS.json, "w", encoding="utf-8") as file:
-      json.dump({**test.to_json(), "ndcg@10": dict(zip("AB", quality)),
-                 "click_model": FLAGS.click_model, "seed": FLAGS.seed,
-                 "seconds": round(time.monotonic() - start, 1)}, file, indent=2)
-      file.write("\n")
+    json_files.write(FLAGS.json, {
+        **test.to_json(), "ndcg@10": dict(zip("AB", quality)),
+        "click_model": FLAGS.click_model, "seed": FLAGS.seed,
+        "seconds": round(time.monotonic() - start, 1)})
   if FLAGS.plot:
     test.plot(FLAGS.plot)
 
@@ -123,7 +122,7 @@ def _serve():
       print(f"Loading {folder} ...", flush=True)
       rankers[folder] = _load(flag, folder)
   lists = letor.read_letor(FLAGS.test)
-  click_model = common.make_click_model(
+  click_model = training.make_click_model(
       (lists,), (FLAGS.test,), FLAGS.click_model)
   scores = {}
   for folder, (ranker, width) in rankers.items():

@@ -66,7 +66,7 @@ def main():
              for name in FLAGS.method for seed in seeds}
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
-  click_model = common.make_click_model(
+  click_model = training.make_click_model(
       (train, valid, test), (FLAGS.train, FLAGS.valid, FLAGS.test),
       FLAGS.click_model)
   for name in FLAGS.method:

@@ -115,8 +115,8 @@ def _load(dataset, train_queries, seed):
 def _task(world, feedback, seed):
   train, valid, test = _load(
       world.dataset, world.train_queries, world.data_seed)
-  grades = max(int(part.labels.max()) for part in (train, valid, test))
-  click_model = CLICK_MODELS[world.click_model](max_grade=max(grades, 1))
+  click_model = training.make_click_model(
+      (train, valid, test), [world.dataset] * 3, world.click_model)
   return training.make_task(
       train, valid, test, click_model, feedback=feedback,
       num_positions=world.num_positions, logger=world.logger,

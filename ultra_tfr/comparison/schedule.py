@@ -22,7 +22,7 @@ def execute(runs, function, jobs=1, done=None):
     A dict from run to error text of those that failed.
   """
   failed = {}
-  progress = _Progress(len(runs), jobs)
+  progress = _Progress(len(runs))
 
   def finish(run, result, error):
     if error is not None:
@@ -61,8 +61,8 @@ def _guarded(function, run):
 class _Progress:
   """Says what runs, what is done and how long the rest may take."""
 
-  def __init__(self, total, jobs):
-    self._total, self._jobs, self._done = total, jobs, 0
+  def __init__(self, total):
+    self._total, self._done = total, 0
     self._start = time.monotonic()
 
   def start(self, run):

@@ -41,9 +41,9 @@ class Table:
     """The share of the way from naive-pairwise to oracle-pairwise, or None."""
     low, high, value = (self._mean(name) for name in (
         "naive-pairwise", "oracle-pairwise", method))
-    if None in (low, high, value) or high <= low:
+    if None in (low, high, value):
       return None
-    return (value - low) / (high - low)
+    return report.share_of_gap(low, high, value)
 
   def difference(self, method):
     """The `statistics.Difference` to the reference, or None."""
