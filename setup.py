@@ -42,6 +42,8 @@ setup(
         f"tensorflow-ranking==0.5.5; {_PYTHON_39}",
         "tensorboard",
         "tensorflow-datasets",
+        # tensorflow-datasets 4.9 imports it and does not ask for it.
+        "importlib-resources",
         "numpy",
         "absl-py",
         "scikit-learn",

@@ -2,6 +2,8 @@
 
 import gzip
 
+from absl import logging
+import numpy as np
 import pytest
 
 from ultra_tfr.data import letor_folder
@@ -23,6 +25,8 @@ def _write(path, num_queries, feature=1):
     ("set1.train.txt", "set1.valid.txt", "set1.test.txt"),
     ("x_train.txt.gz", "x_vali.txt.gz", "x_test.txt.gz"),
     ("train.svm", "validation.svm", "test.svm"),
+    ("trainingset.txt", "validationset.txt", "testset.txt"),
+    ("Train.txt", "Vali.txt", "Test.txt"),
 ])
 def test_the_names_of_public_collections(tmp_path, names):
   for name, count in zip(names, (6, 3, 2)):
@@ -58,13 +62,63 @@ def test_a_missing_part_is_held_out(tmp_path, name):
   assert again.query_ids.tolist() == valid.query_ids.tolist()
 
 
+def test_a_missing_training_file_is_said(tmp_path, monkeypatch):
+  warnings = []
+  monkeypatch.setattr(
+      logging, "warning", lambda text, *values: warnings.append(text % values))
+  for name in ("train.txt", "test.txt"):
+    _write(tmp_path / "a" / name, 10)
+  letor_folder.read_folder(str(tmp_path / "a"))
+  assert not warnings
+  for name in ("vali.txt", "test.txt"):
+    _write(tmp_path / "b" / name, 10)
+  letor_folder.read_folder(str(tmp_path / "b"))
+  assert len(warnings) == 1
+  assert "has no training file: training on a part of" in warnings[0]
+  assert "vali.txt" in warnings[0]
+
+
+@pytest.mark.parametrize("valid_queries, expected", [(0.3, 3), (4, 4)])
+def test_how_much_is_held_out(tmp_path, valid_queries, expected):
+  for name in ("train.txt", "test.txt"):
+    _write(tmp_path / name, 10)
+  train, valid, _ = letor_folder.read_folder(
+      str(tmp_path), valid_queries=valid_queries)
+  assert (len(train), len(valid)) == (10 - expected, expected)
+  other = letor_folder.read_folder(
+      str(tmp_path), seed=1, valid_queries=valid_queries)[1]
+  assert other.query_ids.tolist() != valid.query_ids.tolist()
+
+
+def test_values_that_are_not_finite(tmp_path):
+  for name in ("train.txt", "vali.txt", "test.txt"):
+    (tmp_path / name).write_text("1 qid:1 1:1 2:1.8e308\n")
+  with pytest.raises(ValueError, match="train.txt, line 1.*'1.8e308'"):
+    letor_folder.read_folder(str(tmp_path))
+  for part in letor_folder.read_folder(str(tmp_path), non_finite="zero"):
+    np.testing.assert_array_equal(part.features, [[1.0, 0.0]])
+
+
 def test_several_sets_need_the_beginning_of_their_names(tmp_path):
   for prefix, count in (("set1", 4), ("set2", 5)):
     for part in ("train", "valid", "test"):
       _write(tmp_path / f"{prefix}.{part}.txt", count)
-  with pytest.raises(ValueError, match="both set1.test.txt and set2.test.txt"):
+  with pytest.raises(ValueError, match="set1.train.txt and set2.train.txt may "
+                     "both be the train part;.* give .*/set1[.]$"):
     letor_folder.read_folder(str(tmp_path))
   assert len(letor_folder.read_folder(str(tmp_path / "set2"))[0]) == 5
+  # A beginning is the whole of it: "set" is not one.
+  with pytest.raises(FileNotFoundError, match="that begin with set, but there "
+                     "are set1.test.txt, "):
+    letor_folder.read_folder(str(tmp_path / "set"))
+
+
+def test_one_set_has_no_two_files_for_a_part(tmp_path):
+  for name in ("train.txt", "valid.txt", "vali.txt", "test.txt"):
+    _write(tmp_path / name, 2)
+  with pytest.raises(ValueError, match="vali.txt and valid.txt may both be the "
+                     "valid part; move one away"):
+    letor_folder.read_folder(str(tmp_path))
 
 
 def test_what_is_not_there_is_said(tmp_path):

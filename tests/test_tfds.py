@@ -1,5 +1,9 @@
 """Tests of ultra_tfr.data.tfds, without any download."""
 
+import importlib
+import sys
+
+from absl import logging
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +11,7 @@ import tensorflow_datasets
 
 from ultra_tfr.data import tfds
 
-_SIZES = {"train": (3, 1), "vali": (2,), "test": (4,)}
+_SIZES = {"train": (2, 1), "vali": (2,), "test": (2, 2, 1)}
 
 
 def _lists(builder, split):
@@ -47,28 +51,104 @@ def test_all_lists_with_all_features_in_order(name, width):
         [found["label"] for found in lists]))
 
 
-def test_what_is_no_float32_becomes_zero():
-  def infinite(builder, split, **unused):
-    return _as_dataset(builder, split).map(lambda example: {
-        **example, "float_features": tf.concat(
-            [tf.fill([tf.shape(example["label"])[0], 1],
-                     np.finfo(np.float64).max),
-             example["float_features"][:, 1:]], axis=1)})
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+  """Prepares the real collections from small files; gives the data folder."""
+  source, folder = (tmp_path_factory.mktemp(x) for x in ("source", "prepared"))
+  for name in ("Fold1", "sample", "full"):
+    (source / name).mkdir()
+    for part, sizes in _SIZES.items():
+      lines = [
+          f"{doc} qid:{query + 7} 136:{len(part)} 1:{query}.5 2:{big}"
+          for query, size in enumerate(sizes)
+          for doc, big in zip(range(size), ("1.7976931348623157e+308", "2"))]
+      (source / name / f"{part}.txt").write_text("\n".join(lines))
+  with pytest.MonkeyPatch.context() as patch:
+    if not importlib.util.find_spec("importlib_resources"):
+      # tensorflow-datasets needs it to prepare data, but does not require it.
+      importlib.import_module("importlib.resources.abc")
+      patch.setitem(
+          sys.modules, "importlib_resources", importlib.resources)
+    patch.setattr(tensorflow_datasets.download.DownloadManager,
+                  "download_and_extract", lambda self, url: source)
+    for name in ("mslr_web/10k_fold1", "istella/s", "istella/main"):
+      tensorflow_datasets.builder(
+          name, data_dir=str(folder)).download_and_prepare()
+  return str(folder)
 
-  with tensorflow_datasets.testing.mock_data(as_dataset_fn=infinite):
-    train, _, _ = tfds.load_tfds("istella/s")
-  assert (train.features[:, 0] == 0).all()
-  assert train.features[0, 1] == 1 + len("train")
+
+@pytest.mark.parametrize("name, width", [
+    ("mslr_web/10k_fold1", 136), ("istella/s", 220)])
+def test_collections_on_disk(prepared, name, width, monkeypatch):
+  warnings = []
+  monkeypatch.setattr(
+      logging, "warning", lambda text, *values: warnings.append(text % values))
+  parts = tfds.load_tfds(name, data_dir=prepared)
+  for part, (split, sizes) in zip(parts, _SIZES.items()):
+    # Prepared collections are shuffled, so the ids tell what belongs where.
+    assert sorted(part.query_ids) == [str(7 + i) for i in range(len(sizes))]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    expected, docs = np.zeros([starts[-1], width]), []
+    for i, query in enumerate(part.query_ids.astype(int) - 7):
+      rows = slice(*part.row_splits[i:i + 2])
+      assert part.labels[rows].tolist() == list(range(sizes[query]))
+      expected[rows, 0], expected[rows, 135] = query + 0.5, len(split)
+      expected[rows, 1] = (0, 2)[:sizes[query]]
+      docs += range(starts[query] + 1, starts[query + 1] + 1)
+    np.testing.assert_array_equal(part.features, expected)
+    assert part.features.dtype == part.labels.dtype == np.float32
+    assert part.doc_ids.tolist() == docs
+  assert warnings == [
+      f"{name}, {split} part: {len(sizes)} feature values were not finite in "
+      "float32 and became 0." for split, sizes in _SIZES.items()]
+
+
+def test_the_first_queries(prepared):
+  whole = tfds.load_tfds("istella/s", data_dir=prepared)
+  few = tfds.load_tfds("istella/s", data_dir=prepared, max_queries=2)
+  assert [len(part) for part in few] == [2, 1, 2]
+  for part, first in zip(whole, few):
+    expected = part.select(np.arange(len(first)))
+    assert first.query_ids.tolist() == expected.query_ids.tolist()
+    np.testing.assert_array_equal(first.features, expected.features)
+
+
+def test_missing_values_can_be_an_error(prepared):
+  with pytest.raises(ValueError, match=(
+      r"istella/s, train part: .* feature 2 of document \d of query \d is "
+      r'1\.797\S*e\+308; read it with non_finite="zero"')):
+    tfds.load_tfds("istella/s", data_dir=prepared, non_finite="error")
+
+
+def test_a_collection_without_validation_part(prepared):
+  with pytest.raises(ValueError, match="istella/main has the parts .*but "
+                     "train, vali, test are needed; take one such as"):
+    tfds.load_tfds("istella/main", data_dir=prepared)
 
 
 def test_a_collection_that_was_not_prepared(tmp_path):
-  with pytest.raises(ValueError, match="mslr_web/10k_fold1 was not prepared in "
-                     ".*: run `python -m tensorflow_datasets"):
-    tfds.load_tfds("mslr_web/10k_fold1", data_dir=str(tmp_path))
+  with pytest.raises(ValueError, match=(
+      "mslr_web/10k_fold1 was not prepared in (.*): run `python -c .*"
+      r"tfds\.builder\('mslr_web/10k_fold1', data_dir='\1'\)"
+      r"\.download_and_prepare\(\)\"`, which downloads it")):
+    tfds.open_tfds("mslr_web/10k_fold1", str(tmp_path))
 
 
-def test_no_ranking_collection(tmp_path):
-  with pytest.raises(ValueError, match="mnist is no ranking collection"):
-    tfds.load_tfds("mnist", data_dir=str(tmp_path))
-  with pytest.raises(ValueError, match="has no 'no_such_set'"):
-    tfds.load_tfds("no_such_set")
+@pytest.mark.parametrize("name, message", [
+    ("mnist", "mnist is no ranking collection: it has the features image, "),
+    ("no_such_set", "has no 'no_such_set'; its ranking collections are such"),
+    ("mslr_web/10k_fold9", "has no 'mslr_web/10k_fold9'; its ranking"),
+])
+def test_no_ranking_collection(tmp_path, name, message):
+  with pytest.raises(ValueError, match=message) as error:
+    tfds.load_tfds(name, data_dir=str(tmp_path))
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"max_queries": 0}, "`max_queries` must be an integer of at least 1"),
+    ({"non_finite": "drop"}, "`non_finite` must be one of .* is 'drop'"),
+])
+def test_bad_arguments(change, message):
+  with pytest.raises(ValueError, match=message):
+    tfds.load_tfds("istella/s", **change)

@@ -13,6 +13,7 @@ from ultra_tfr.data import letor
 from ultra_tfr.data import lists as lists_lib
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.simulation.logging_policy import LOGGERS
 
 FLAGS = flags.FLAGS
 
@@ -38,9 +39,13 @@ def define_flags():
       "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
   flags.DEFINE_integer(
       "num_positions", 10, "Documents displayed.", lower_bound=2)
+  flags.DEFINE_enum(
+      "logger", "weak", LOGGERS, "What ordered the lists that users saw: a "
+      "feature that does not matter, chance, a ranker fitted on few labels, or "
+      "one fitted on all.")
   flags.DEFINE_float(
       "initial_fraction", 0.01, "Share of the training queries whose labels "
-      "the initial ranker sees.", lower_bound=0, upper_bound=1)
+      "the weak logger sees.", lower_bound=0, upper_bound=1)
   flags.DEFINE_integer(
       "runs", 1, "Runs of each method, with the seeds --seed, --seed + 1, ..",
       lower_bound=1)
@@ -61,6 +66,10 @@ def define_flags():
 def main():
   """Runs the command."""
   common.check_flags()
+  if FLAGS.logger != "weak" and FLAGS["initial_fraction"].present:
+    raise ValueError(
+        "--initial_fraction is for --logger weak, which sees few labels, but "
+        f"--logger is {FLAGS.logger}; leave one of them out.")
   seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
   folders = {(name, seed): _model_dir(name, seed)
              for name in FLAGS.method for seed in seeds}
@@ -79,7 +88,7 @@ def main():
     parts = (train, valid) if valid else _hold_out(train, seed)
     task = training.make_task(
         *parts, test, click_model, feedback=FLAGS.feedback,
-        num_positions=FLAGS.num_positions,
+        num_positions=FLAGS.num_positions, logger=FLAGS.logger,
         initial_fraction=FLAGS.initial_fraction, seed=seed)
     for name in FLAGS.method:
       print(f"Training {name}, seed {seed} ...", flush=True)

@@ -1,79 +1,138 @@
 """Ranking collections of tensorflow-datasets."""
 
+from absl import logging
 import numpy as np
 import tensorflow_datasets
 
+from ultra_tfr import arguments
 from ultra_tfr.data.lists import RankingLists
 
 _PARTS = ("train", "vali", "test")
-# What a ranking collection has: `[documents, F]`, `[documents]` and a text.
-_FEATURES, _LABEL, _QUERY = "float_features", "label", "query_id"
+# What a ranking collection has, for each list: `[L, F]`, `[L]`, a text, `[L]`.
+_FEATURES, _LABEL, _QUERY, _DOC = (
+    "float_features", "label", "query_id", "doc_id")
+_EXAMPLES = "mslr_web/10k_fold1, mslr_web/30k_fold1 and istella/s"
+# In the order of the files, and without a copy of it all in a cache.
+_READ = {"interleave_cycle_length": 1, "try_autocache": False}
 
 
 def open_tfds(name, data_dir=None):
-  """The parts of a ranking collection, as datasets; nothing is read yet.
+  """A ranking collection that can be read; nothing is read yet.
 
   Args:
     name: as in `load_tfds`.
     data_dir: likewise.
 
   Returns:
-    A list of three `tf.data.Dataset`.
+    The `tfds.core.DatasetBuilder`.
 
   Raises:
-    ValueError: as `load_tfds`.
+    ValueError: if there is no such ranking collection, it was not prepared, or
+      it has no validation part.
   """
   try:
     builder = tensorflow_datasets.builder(name, data_dir=data_dir)
-  except tensorflow_datasets.core.DatasetNotFoundError as error:
+  except ValueError as error:  # Of several lines, with hundreds of names.
     raise ValueError(
         f"tensorflow-datasets has no {name!r}; its ranking collections are "
-        "such as mslr_web/10k_fold1, mslr_web/30k_fold1 and istella/s.") from (
-            error)
-  if not {_FEATURES, _LABEL, _QUERY} <= set(builder.info.features):
+        f"such as {_EXAMPLES}.") from error
+  needed = (_FEATURES, _LABEL, _QUERY, _DOC)
+  if not set(needed) <= set(builder.info.features):
     raise ValueError(
         f"{name} is no ranking collection: it has the features "
-        f"{', '.join(builder.info.features)}, but {_FEATURES}, {_LABEL} and "
-        f"{_QUERY} are needed.")
-  try:
-    return [builder.as_dataset(split=part) for part in _PARTS]
-  except (AssertionError, FileNotFoundError, ValueError) as error:
+        f"{', '.join(builder.info.features)}, but {', '.join(needed)} are "
+        f"needed; take one such as {_EXAMPLES}.")
+  # Only what was prepared has them.
+  splits = builder.info.splits
+  if splits and not set(_PARTS) <= set(splits):
     raise ValueError(
-        f"{name} was not prepared in {builder.data_dir}: run `python -m "
-        f"tensorflow_datasets.scripts.cli.main build {name}`, which downloads "
-        "it, or name another `data_dir`.") from error
+        f"{name} has the parts {', '.join(splits)}, but {', '.join(_PARTS)} "
+        f"are needed; take one such as {_EXAMPLES}.")
+  try:
+    for part in _PARTS:
+      builder.as_dataset(split=part)
+  except AssertionError as error:
+    folder = builder.data_dir_root
+    raise ValueError(
+        f"{name} was not prepared in {folder}: run `python -c \"import "
+        "tensorflow_datasets as tfds; "
+        f"tfds.builder('{name}', data_dir='{folder}').download_and_prepare()\"`"
+        ", which downloads it, or name another `data_dir`.") from error
+  return builder
 
 
-def load_tfds(name, data_dir=None):
+def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   """Reads a ranking collection that was downloaded and prepared.
 
-  Istella's files have the largest float64 for "missing"; what float32 cannot
-  hold becomes 0, as with `read_letor(.., non_finite="zero")`.
+  Each part is read twice, list by list: first without its features, to know
+  their number, then with them into the array of the result. So the memory
+  needed is that of the result and of one list.
 
   Args:
     name: such as "mslr_web/10k_fold1", "mslr_web/30k_fold1" or "istella/s".
     data_dir: where tensorflow-datasets keeps its data, or None for its default.
+    max_queries: of each part, the first ones; None for all. Prepared
+      collections are shuffled, so these are a random sample of them.
+    non_finite: what becomes of a value that is not finite or too large for
+      float32 (Istella has the largest float64 for "missing"): "zero" for 0 and
+      a logged count, or "error".
 
   Returns:
-    Training, validation and test `RankingLists`. Features are in the order of
-    the collection.
+    Training, validation and test `RankingLists`. Column f of the features has
+    index f + 1 in the files of the collection, where the sets of
+    tensorflow-datasets have the same order. Query ids are text; document ids
+    are the numbers of the lines in the files.
 
   Raises:
-    ValueError: if there is no such ranking collection, or it was not prepared.
+    ValueError: if there is no such ranking collection, it was not prepared or
+      has no validation part, or a value is not finite with "error".
+
+  Example:
+    >>> load_tfds("mslr_web/10k_fold1", data_dir="/no/such/folder")
+    Traceback (most recent call last):
+    ValueError: mslr_web/10k_fold1 was not prepared in /no/such/folder: ...
   """
-  return tuple(_lists(part) for part in open_tfds(name, data_dir))
+  arguments.check_choice("non_finite", non_finite, ("zero", "error"))
+  if max_queries is not None:
+    max_queries = arguments.positive("max_queries", max_queries)
+  builder = open_tfds(name, data_dir)
+  return tuple(
+      _read(builder, name, part, max_queries, non_finite) for part in _PARTS)
 
 
-def _lists(dataset):
-  """Flat lists of a dataset, read list by list."""
-  rows, labels, queries = [], [], []
-  for example in dataset.as_numpy_iterator():
-    with np.errstate(over="ignore"):
-      values = example[_FEATURES].astype(np.float32)
-    rows.append(np.where(np.isfinite(values), values, np.float32(0.0)))
+def _read(builder, name, part, max_queries, non_finite):
+  """The lists of one part."""
+  def examples(*features):
+    dataset = builder.as_dataset(
+        split=part, read_config=tensorflow_datasets.ReadConfig(**_READ),
+        decoders=tensorflow_datasets.decode.PartialDecoding(
+            dict.fromkeys(features, True)))
+    return dataset.take(max_queries or -1).as_numpy_iterator()
+
+  labels, queries, docs = [], [], []
+  for example in examples(_LABEL, _QUERY, _DOC):
     labels.append(example[_LABEL].astype(np.float32))
     queries.append(example[_QUERY].decode("utf-8"))
-  sizes = [len(part) for part in labels]
-  return RankingLists(
-      features=np.concatenate(rows), labels=np.concatenate(labels),
-      row_splits=np.concatenate([[0], np.cumsum(sizes)]), query_ids=queries)
+    docs.append(example[_DOC])
+  splits = np.cumsum([0, *map(len, labels)])
+  width = builder.info.features[_FEATURES].shape[1]
+  features, bad = np.empty([splits[-1], width], np.float32), 0
+  for query, example in enumerate(examples(_FEATURES)):
+    rows = features[splits[query]:splits[query + 1]]
+    with np.errstate(over="ignore"):  # What becomes infinite is seen below.
+      rows[:] = example[_FEATURES]
+    wrong = ~np.isfinite(rows)
+    if non_finite == "error" and wrong.any():
+      doc, feature = np.argwhere(wrong)[0]
+      raise ValueError(
+          f"{name}, {part} part: expected values that are finite in float32, "
+          f"but feature {feature + 1} of document {docs[query][doc]} of query "
+          f"{queries[query]} is {example[_FEATURES][doc, feature]}; read it "
+          'with non_finite="zero", which makes such values 0.')
+    rows[wrong] = 0.0
+    bad += np.count_nonzero(wrong)
+  if bad:
+    logging.warning("%s, %s part: %d feature values were not finite in float32 "
+                    "and became 0.", name, part, bad)
+  return RankingLists(features, np.concatenate(labels), splits, queries,
+                      np.concatenate(docs))
