@@ -48,8 +48,6 @@ _GOOD = {
                  "--num_positions=3", "--max_rejected=0.05", log="odd.csv",
                  timestamp=None, item=None, context=None,
                  feedback="click + 0.5*log1p(dwell_ms/1000)"),
-    "over": _fit("naive", "--json=over.json", "--method=naive-pairwise",
-                 "--overwrite"),
     "own": _diagnose("--report_dir=own", "--json=own.json"),
     "other": ["diagnose", "--log=second.csv", "--model_dir=model",
               "--report_dir=other", "--json=other.json"],
@@ -192,10 +190,6 @@ def test_without_bias(calls):
   assert _files(calls, "naive") == [
       "log.json", "logs", "model", "training_model.keras"]
   assert "Diagnosing" not in calls.out("naive")
-  # The same once more.
-  again = calls.json("over")
-  del written["seconds"], again["seconds"]
-  assert written == again
 
 
 def test_bare_log(calls):

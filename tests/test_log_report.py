@@ -18,7 +18,7 @@ from ultra_tfr import log_report
 from ultra_tfr.evaluation import log_plots
 
 # What breaks pages, legends and formulas.
-ODD = ["<script>alert(1)</script>", "_hidden", "$\\frac{", "a & b", 'say "x"',
+ODD = ["<script>alert(1)</script>", "_hidden", "$\\frac{$", "a & b", 'say "x"',
        "100 %", "last", "eighth"]
 
 
@@ -112,7 +112,7 @@ def test_report_of_an_easy_log(easy, tmp_path):
 
 @pytest.mark.parametrize("contexts, positions, trust", [
     (ODD, [1, 2, 3], True), (["all"], list(range(1, 61)), True),
-    (["a", "_b", "c$d"], ["top", "<main>", "$side$ _{", "_x"], False),
+    (["a", "_b", "$c_{$"], ["top", "<main>", "$side_{$", "_x"], False),
     (["all"], [1, 2], False)])
 def test_reports_of_odd_logs(contexts, positions, trust, tmp_path):
   found, summary = _made(contexts, positions, trust)
@@ -218,6 +218,15 @@ def test_a_curve_that_only_a_later_context_has_is_in_the_legend():
                                     "b": {"randomized": curve}})
   assert [t.get_text() for t in chart.axes[0].get_legend().get_texts()] == [
       "EM, relevance fixed", "randomised rows"]
+
+
+@pytest.mark.parametrize("contexts, titles", [
+    (ODD, [f"{name}, {context}" for context in ODD[:6]
+           for name in ("trust_positive", "trust_negative")]),
+    (["all"], ["trust_positive", "trust_negative"])])
+def test_trust_of_at_most_six_contexts_is_drawn(contexts, titles):
+  chart = log_report._plots(*_made(contexts, [1, 2], trust=True), 0.9)["trust"]
+  assert [axes.get_title() for axes in chart.axes if axes.get_title()] == titles
 
 
 @pytest.mark.parametrize("count, panels", [(1, 1), (3, 3), (8, 6)])
