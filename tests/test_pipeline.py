@@ -14,6 +14,7 @@ import tensorflow_ranking as tfr
 from ultra_tfr import pipeline
 from ultra_tfr.data import elwc
 from ultra_tfr.layers import PositionBias
+from ultra_tfr.pipeline import fit
 from ultra_tfr.scorers import HeadsScorer
 
 _EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
@@ -151,10 +152,6 @@ class _AttentionScorer(tfr.keras.model.Scorer):
         num_heads=1, head_size=4, num_layers=1, dropout=.1)(
             inputs=(items, mask))
     return tf.squeeze(tf.keras.layers.Dense(1)(hidden), -1)
-
-
-def _dnn():
-  return tfr.keras.model.DNNScorer(hidden_layer_dims=[64, 64], output_units=1)
 
 
 def _gam():
@@ -329,22 +326,6 @@ def test_export_is_smaller_than_the_training_model(trained, tmp_path):
   assert not [n for n in names if "position_bias" in n or "optimizer" in n]
 
 
-class _AttentionScorer(tfr.keras.model.Scorer):
-  """Items see each other, by TF-Ranking's attention."""
-
-  def __call__(self, context_features, example_features, mask):
-    items = tf.concat([example_features[k] for k in sorted(_EXAMPLE)], -1)
-    hidden = tfr.keras.layers.DocumentInteractionAttention(
-        num_heads=1, head_size=4, num_layers=1, dropout=.1)(
-            inputs=(items, mask))
-    return tf.squeeze(tf.keras.layers.Dense(1)(hidden), -1)
-
-
-def _gam():
-  return tfr.keras.model.GAMScorer(
-      example_hidden_layer_dims=[4], context_hidden_layer_dims=[4])
-
-
 @pytest.mark.parametrize("scorer, heads, strategy", [
     (_gam, 2, None), (_AttentionScorer, 2, None),
     (_dnn, 1, "MirroredStrategy")])
@@ -364,7 +345,8 @@ def test_any_scorer(files, tmp_path, scorer, heads, strategy):
 
 @pytest.mark.parametrize("hparams, error, message", [
     ({"loss": "softmax_loss"}, ValueError, "'unbiased_pairwise_loss' in this"),
-    ({"best_exporter_metric_higher_better": False}, ValueError, "for 'ndcg_5', but"),
+    ({"best_exporter_metric_higher_better": False}, ValueError,
+     "for 'ndcg_5', but"),
     ({"best_exporter_metric": "loss"}, UserWarning, "moves with the prop"),
     ({"automatic_reduce_lr": True}, UserWarning, "moves with the propensities"),
 ])
@@ -378,7 +360,7 @@ def test_heads_that_cannot_be_told_apart():
   inputs = tf.keras.Input([None, 2])
   model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))
   with pytest.raises(ValueError, match="ends with the layer 'dense"):
-    pipeline._ranker_of(model)
+    fit.ranker_of(model)
 
 
 def test_example(tmp_path):

@@ -6,6 +6,8 @@ import pyarrow as pa
 import tensorflow as tf
 from tensorflow_serving.apis import input_pb2
 
+from ultra_tfr.data import elwc
+
 # Columns that no feature of the file gives: the number of the record, and the
 # place of the item in it.
 RECORD, PLACE = "(record)", "(place)"
@@ -26,8 +28,7 @@ def read_rows(path, names, batch_rows):
   Raises:
     ValueError: if a record is no ELWC, or a feature has several values.
   """
-  records = tf.data.TFRecordDataset(
-      path, "GZIP" if path.lower().endswith(".gz") else "")
+  records = elwc.open_records(path)
   rows, start = [], 1
   try:
     for number, record in enumerate(records.as_numpy_iterator(), start=1):
@@ -46,16 +47,16 @@ def read_rows(path, names, batch_rows):
 
 def _items(path, number, record):
   try:
-    elwc = input_pb2.ExampleListWithContext.FromString(record)
+    lists = input_pb2.ExampleListWithContext.FromString(record)
   except DecodeError as error:
     raise ValueError(
         f"{path}: record {number} is no ExampleListWithContext; write lists "
         "in that format.") from error
-  context = _values(path, number, elwc.context)
+  context = _values(path, number, lists.context)
   return [
       {RECORD: number, PLACE: place, **context,
        **_values(path, number, example)}
-      for place, example in enumerate(elwc.examples, start=1)]
+      for place, example in enumerate(lists.examples, start=1)]
 
 
 def _values(path, number, example):
