@@ -120,7 +120,7 @@ def _frame():
       "device": [1, 0, 1, 2, 0, 1, 2, 2]})
 
 
-def test_frame_gives_a_record_a_query(tmp_path):
+def test_case_a55_a_frame_gives_a_record_a_query(tmp_path):
   frame = _frame()
   path = tmp_path / "frame.tfrecord"
   elwc.write_elwc(path, ElwcLists.from_frame(frame, "query", ["device"]))
@@ -146,6 +146,7 @@ def test_nullable_columns_leave_out_what_is_missing(tmp_path):
   assert again.examples["x"].tolist() == [2**60 + 1, None]
 
 
+@pytest.mark.smoke
 def test_tf_ranking_reads_the_same(tmp_path):
   path = tmp_path / "lists.tfrecord.gz"
   elwc.write_elwc(path, ElwcLists(

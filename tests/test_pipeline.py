@@ -66,7 +66,7 @@ def _builder(pattern, example=None, list_size=None, batch=8, binary=False,
 
 
 @pytest.mark.parametrize("list_size", [None, 3, 9])
-def test_positions_and_order_survive_shuffling_and_truncation(
+def test_case_a54_order_and_positions_survive_truncation(
     files, list_size):
   pattern, lists = files
   example = {"doc": _INT(-1), **_EXAMPLE}
@@ -137,7 +137,7 @@ def test_what_y_true_is_packed_of(files):
     ({"example": {"bm25": _FLOAT}}, UserWarning, "'bm25' .* missing"),
     ({"example": {"rank": _INT()}}, ValueError, "`example_feature.*rank"),
 ])
-def test_wrong_names_and_types_are_noticed(files, options, error, message):
+def test_case_a56_wrong_names_and_types(files, options, error, message):
   expect = pytest.warns if error is UserWarning else pytest.raises
   with expect(error, match=message):
     _builder(files[0], **options).build_train_dataset()
@@ -211,6 +211,7 @@ def trained(files, tmp_path_factory):
   return run, folder
 
 
+@pytest.mark.smoke
 def test_tf_rankings_callbacks_and_exports_work(trained):
   run, folder = trained
   # Ten steps an execution, 20 steps in each of two epochs.
@@ -270,7 +271,8 @@ for name in ("ultra_tfr", "tensorflow_ranking", "tf_keras"):
 """
 
 
-def test_serving_needs_only_tensorflow(trained, files, tmp_path):
+@pytest.mark.smoke
+def test_case_a67_a68_serving_needs_only_tensorflow(trained, files, tmp_path):
   run, folder = trained
   path = folder / "export" / "best_model_by_metric"
   # What is served has no feedback and no positions, and lists of 9 items.

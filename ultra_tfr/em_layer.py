@@ -55,9 +55,11 @@ class EMLayer(tf.keras.layers.Layer):
 
   def _create_sums(self, shapes, averaged):
     """Creates an accumulator for each shape, and averages of those named."""
+    # In the same order in all processes, which a set of strings is not: workers
+    # exchange the initial values of their variables one by one.
     self._averages = {
         key: self._parameter(f"average_{key}", np.zeros(shapes[key]))
-        for key in averaged}
+        for key in sorted(averaged)}
     self._sums = {
         key: self.add_weight(
             name=f"sum_{key}", shape=shape, dtype=tf.float32,
@@ -87,6 +89,16 @@ class EMLayer(tf.keras.layers.Layer):
   def only_while_collecting(self, values):
     """The tensor while EM runs, zeros otherwise."""
     return tf.where(self._collect > 0, values, tf.zeros_like(values))
+
+  def not_restored(self):
+    """Names of the parameters that the last restored checkpoint lacked.
+
+    Empty without a checkpoint, and for one without anything of this layer.
+    """
+    # TensorFlow numbers restores, and marks what each of them filled.
+    restored = self.num_updates._update_uid
+    return [name for name in self._updated_parameters()
+            if getattr(self, name)._update_uid < restored]
 
   def start_collecting(self):
     """Opens the gate: E steps from now on are counted."""

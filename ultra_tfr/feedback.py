@@ -8,13 +8,15 @@ and serving never needs them.
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr.core import masking
+
 
 def pack_feedback(feedback, positions=None, contexts=None):
   """Builds `y_true` from feedback, and the positions it was observed at.
 
   Args:
     feedback: `[B, L]`; clicks (0/1) or graded feedback. Negative or NaN marks
-      padding or missing feedback.
+      padding or missing feedback. Ragged lists are padded, here and below.
     positions: `[B, L]`, 1-based display positions, 0 for unknown; None if item
       l of each list was shown at position l + 1.
     contexts: `[B, L]`, `[B, 1]` or `[B]`, context ids from 0 (a device, a page
@@ -33,7 +35,7 @@ def pack_feedback(feedback, positions=None, contexts=None):
   array([[[1., 2.],
           [0., 5.]]], dtype=float32)
   """
-  feedback = _as_float("feedback", feedback)
+  feedback = _as_float("feedback", feedback, padding=-1.0)
   if feedback.shape.rank != 2:
     raise ValueError(
         "`feedback` must have the shape [lists, items], but has the shape "
@@ -79,7 +81,7 @@ def unpack_feedback(y_true):
 
   Args:
     y_true: `[B, L]` feedback, `[B, L, 2]` with positions, or `[B, L, 3]` with
-      contexts too; see `pack_feedback`.
+      contexts too; see `pack_feedback`. Ragged lists are padded with -1.
 
   Returns:
     A tuple `(feedback, positions, contexts)` of float32 `[B, L]` tensors,
@@ -93,7 +95,7 @@ def unpack_feedback(y_true):
   >>> positions.numpy(), contexts
   (array([[1., 2., 3.]], dtype=float32), None)
   """
-  y_true = tf.convert_to_tensor(y_true)
+  y_true = masking.to_dense(y_true, -1.0)
   rank = y_true.shape.rank
   if rank not in (2, 3) or (rank == 3 and y_true.shape[2] not in (2, 3)):
     raise ValueError(
@@ -115,9 +117,9 @@ def unpack_feedback(y_true):
   return y_true, positions, None
 
 
-def _as_float(name, values):
+def _as_float(name, values, padding=0.0):
   try:
-    return tf.cast(tf.convert_to_tensor(values), tf.float32)
+    return tf.cast(masking.to_dense(values, padding), tf.float32)
   except (TypeError, ValueError, tf.errors.UnimplementedError) as error:
     raise ValueError(
         f"`{name}` must be a rectangular array of numbers, but it cannot be "

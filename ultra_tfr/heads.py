@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from ultra_tfr.core import masking
+
 # The order of the heads on the last axis of `y_pred`.
 HEADS = ("ranking", "relevance", "preference")
 
@@ -11,7 +13,7 @@ def split_heads(y_pred):
 
   Args:
     y_pred: `[B, L]` scores, or `[B, L, 2]` or `[B, L, 3]`: ranking score,
-      relevance logit, preference logit.
+      relevance logit, preference logit. Ragged lists are padded.
 
   Returns:
     A list of one to three `[B, L]` float32 tensors.
@@ -22,7 +24,7 @@ def split_heads(y_pred):
   >>> [h.numpy().tolist() for h in split_heads(tf.constant([[[1.0, 2.0]]]))]
   [[[1.0]], [[2.0]]]
   """
-  y_pred = tf.convert_to_tensor(y_pred)
+  y_pred = masking.to_dense(y_pred)
   rank = y_pred.shape.rank
   if rank == 2:
     return [tf.cast(y_pred, tf.float32)]

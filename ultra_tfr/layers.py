@@ -230,7 +230,7 @@ class PositionBias(em_layer.EMLayer):
       also "click_relevant" p1 and "click_irrelevant" p0; with `"pairwise"`
       "trust_positive" and "trust_negative", `[K, K]` or `[C, K, K]`.
     """
-    if not self.is_fixed and float(self.num_updates) == 0:
+    if not self.is_fixed and self.num_updates.numpy() == 0:
       warnings.warn(
           "These propensities are the starting values: no EM step has run. "
           "Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`.", stacklevel=2)

@@ -84,7 +84,7 @@ class PositionTables(em_layer.EMLayer):
 
   def _learned(self, values):
     """`[C, K]` values for users: `[K]` if there is but one context."""
-    if float(self.num_updates) == 0:
+    if self.num_updates.numpy() == 0:
       warnings.warn(
           f"These values of {self.name!r} are where it starts: nothing has "
           "moved them. Pass `ultra_tfr.position_updates.PositionUpdates()` to "

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from ultra_tfr.core import masking
+
 
 def item_weights(sample_weight, mask):
   """Sample weights as one weight an item.
@@ -22,7 +24,9 @@ def item_weights(sample_weight, mask):
   array([[2., 2.],
          [3., 0.]], dtype=float32)>
   """
-  weights = tf.cast(1.0 if sample_weight is None else sample_weight, tf.float32)
+  weights = tf.cast(
+      masking.to_dense(1.0 if sample_weight is None else sample_weight),
+      tf.float32)
   # A vector weighs lists, also where there are as many lists as items.
   if weights.shape.rank == 1:
     weights = weights[:, tf.newaxis]
@@ -51,7 +55,7 @@ def num_replicas():
 
 
 def reduce(losses, mask, weights, reduction, normalize_weights=False):
-  """Reduces `[B, L]` losses; the mean is over valid items of all replicas.
+  """Reduces `[B, L]` losses; mean and sum are over items of all replicas.
 
   Args:
     losses: `[B, L]`.
@@ -62,7 +66,9 @@ def reduce(losses, mask, weights, reduction, normalize_weights=False):
       number of valid items.
 
   Returns:
-    A scalar, or `[B, L]` with NONE.
+    A scalar, or `[B, L]` with NONE. The scalar has the gradient of this
+    replica's items; the values of a sum add up to it over the replicas, those
+    of a mean are the mean in each.
 
   >>> mask = tf.constant([[True, False]])
   >>> float(reduce(tf.constant([[4.0, 9.0]]), mask, tf.cast(mask, tf.float32),
@@ -73,18 +79,20 @@ def reduce(losses, mask, weights, reduction, normalize_weights=False):
   if reduction == tf.keras.losses.Reduction.NONE:
     return losses
   total = tf.reduce_sum(losses)
-  if reduction == tf.keras.losses.Reduction.SUM:
-    return total
   count = tf.reduce_sum(
       weights if normalize_weights else tf.cast(mask, tf.float32))
+  is_sum = reduction == tf.keras.losses.Reduction.SUM
   replicas = num_replicas()
   if replicas == 1:
-    return tf.math.divide_no_nan(total, count)
-  # Keras divides a mean by the number of replicas and adds them up. With the
-  # global count below, values and gradients are those of one device, also
+    return total if is_sum else tf.math.divide_no_nan(total, count)
+  # Keras divides a mean by the number of replicas and adds them up; it reports
+  # a sum times the number of replicas, averaged over them. With the global
+  # total and count below, values and gradients are those of one device, also
   # where the batch is split unevenly.
   all_total, all_count = tf.distribute.get_replica_context().all_reduce(
       tf.distribute.ReduceOp.SUM, [tf.stop_gradient(total), count])
+  if is_sum:
+    return total + tf.stop_gradient(all_total / replicas - total)
   local = tf.math.divide_no_nan(replicas * total, all_count)
   mean = tf.math.divide_no_nan(all_total, all_count)
   return local + tf.stop_gradient(mean - local)

@@ -13,6 +13,26 @@ MAX_LOGIT = 30.0
 MIN_PROBABILITY = 1e-6
 
 
+def to_dense(values, padding=0.0):
+  """Pads ragged lists at their ends; other values become a tensor.
+
+  Args:
+    values: a `tf.RaggedTensor` `[B, (L)]` or `[B, (L), n]`, or anything that
+      `tf.convert_to_tensor` takes.
+    padding: a number, or one for each of n.
+
+  Returns:
+    A tensor, ragged lists as long as the longest of them.
+
+  >>> to_dense(tf.ragged.constant([[1.0], [0.0, 2.0]]), -1.0).numpy()
+  array([[ 1., -1.],
+         [ 0.,  2.]], dtype=float32)
+  """
+  if isinstance(values, tf.RaggedTensor):
+    return values.to_tensor(tf.cast(padding, values.dtype))
+  return tf.convert_to_tensor(values)
+
+
 def valid_items(feedback):
   """Tells real items from padding and missing feedback.
 

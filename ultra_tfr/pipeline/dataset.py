@@ -35,6 +35,8 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
     bias_context_spec: those of a list's context id, for a bias layer with
       contexts, or None. The model sees it if `context_feature_spec` has it too.
     valid_label_spec: those of the labels to validate on; None: the feedback.
+      With true labels only ranking metrics mean something; `val_loss` is 0
+      where the lists have no positions.
 
   Raises:
     ValueError: if the model would see the feedback or the positions.
