@@ -1,12 +1,12 @@
 """The EM callback: when the propensities move, and by how much."""
 
-import inspect
 import warnings
 
 import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import arguments
+from ultra_tfr import callers
 from ultra_tfr import em_layer
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
@@ -37,14 +37,28 @@ class PropensityEM(tf.keras.callbacks.Callback):
       `"parameters"` moves each parameter towards the estimate of the last
       batch, as the paper does.
     warmup: batches over which a click-rate start is gathered.
+    partial_restore: whether parameters that a restored checkpoint lacks, such
+      as those of trust bias, keep their starting values; else it is an error.
 
   Raises:
     ValueError: if an argument is out of range, or the bias layer is not that
-      of the model's loss, or was created outside of the strategy's scope.
+      of the model's loss, or was created outside of the strategy's scope, or
+      the strategy is a `ParameterServerStrategy`.
+
+  Without `fit` a loop does the same (examples/custom_loop.py):
+
+      for features, feedback in batches:
+        bias.start_collecting()  # The gate: the loss's E step counts.
+        train_step(features, feedback)
+        bias.stop_collecting()  # Evaluation must not.
+        bias.update()  # The M step; arguments as here.
+
+  Its checkpoint is `tf.train.Checkpoint(model=model, optimizer=optimizer,
+  position_bias=bias)`.
   """
 
   def __init__(self, position_bias=None, *, step_size=0.05, step_decay=0.05,
-               averaging="statistics", warmup=20):
+               averaging="statistics", warmup=20, partial_restore=False):
     super().__init__()
     if not 0 < step_size <= 1:
       raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
@@ -53,7 +67,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
     arguments.check_choice("averaging", averaging, _AVERAGING)
     if warmup < 0:
       raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
-    self._given = position_bias
+    self._given, self._partial_restore = position_bias, partial_restore
     self._bias = None
     self._rule = {"step_size": step_size, "step_decay": step_decay,
                   "averaging": averaging, "warmup": warmup}
@@ -79,8 +93,14 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
   def _attach(self, layer):
     """Makes the loss's layer part of the model, for saving."""
-    if not self.model.distribute_strategy.extended.variable_created_in_scope(
-        layer.num_updates):
+    strategy = self.model.distribute_strategy
+    # Without this Keras would refuse a few lines later, without a remedy.
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+      raise ValueError(
+          f"`{type(self).__name__}` needs all workers to train in step, and "
+          "those of `ParameterServerStrategy` do not; use "
+          "`MirroredStrategy` or `MultiWorkerMirroredStrategy`.")
+    if not strategy.extended.variable_created_in_scope(layer.num_updates):
       raise ValueError(
           f"The layer {layer.name!r} was created outside of the scope of the "
           "model's distribution strategy; create it inside "
@@ -92,12 +112,23 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    refuse_class_weight()
-    self._epoch_start = self._bias.examination.numpy()
+    callers.refuse_class_weight()
+    missing = self._bias.not_restored()
+    if missing and not self._partial_restore:
+      raise ValueError(
+          f"The checkpoint that was restored lacks {', '.join(missing)} of the "
+          f"layer {self._bias.name!r}; restore one of the same kind of trust "
+          "bias, or let them start anew with "
+          "`PropensityEM(partial_restore=True)`.")
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
     self._bias.prepare_update(**self._rule)
     self._update()
     self._bias.is_updated_by_em = True
+
+  def on_epoch_begin(self, epoch, logs=None):
+    """Remembers where the epoch starts, after any backup was restored."""
+    del epoch, logs
+    self._epoch_start = self._bias.examination.numpy()
 
   def on_train_batch_begin(self, batch, logs=None):
     """Opens the gate, for training steps alone."""
@@ -124,7 +155,6 @@ class PropensityEM(tf.keras.callbacks.Callback):
           "No list of this epoch has two items with different feedback, so "
           "there was nothing to learn from; check the feedback, and that lists "
           "have more than one item.")
-    self._epoch_start = theta
     self._totals[:] = 0
 
   def _update(self):
@@ -153,25 +183,6 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if key not in self._warned:
       self._warned.add(key)
       warnings.warn(message, stacklevel=3)
-
-
-def refuse_class_weight():
-  """Raises if `fit` was given `class_weight`.
-
-  Keras takes the argmax over the last axis of `y_true` for the class: the
-  index of a click, or whether a position is larger than the feedback. It hands
-  the result on as ordinary sample weights, and tells callbacks nothing; so the
-  look is taken at the frame of `fit` itself.
-  """
-  frame = inspect.currentframe()
-  while frame is not None:
-    if (frame.f_code.co_name == "fit" and
-        frame.f_locals.get("class_weight") is not None):
-      raise ValueError(
-          "`class_weight` has no meaning for lists of feedback: Keras would "
-          "take positions or the place of a click for classes. Remove it, and "
-          "use `sample_weight` of shape [lists] or [lists, items].")
-    frame = frame.f_back
 
 
 def _by_position(theta):

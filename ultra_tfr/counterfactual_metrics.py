@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from ultra_tfr import arguments
+from ultra_tfr import callers
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.feedback import unpack_feedback
@@ -143,8 +144,7 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
-        "position_bias": tf.keras.layers.serialize(
-            self._get_position_bias()),
+        "position_bias": callers.serialize_layer(self._get_position_bias()),
         **self._options,
     }
 

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from ultra_tfr import arguments
+from ultra_tfr import callers
 from ultra_tfr import e_step
 from ultra_tfr import lambda_weights
 from ultra_tfr import reduction as reduction_lib
@@ -219,7 +220,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name, "reduction": self.reduction,
-        "position_bias": tf.keras.layers.serialize(self.position_bias),
+        "position_bias": callers.serialize_layer(self.position_bias),
         "lambda_weight": lambda_weights.serialize(self.lambda_weight),
         **self._options,
     }
@@ -282,7 +283,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
-        "position_bias": tf.keras.layers.serialize(self.position_bias),
+        "position_bias": callers.serialize_layer(self.position_bias),
         "loss": tf.keras.losses.serialize(self._loss),
     }
 

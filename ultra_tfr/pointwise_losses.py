@@ -8,6 +8,7 @@ score an item, which is the logit of its relevance.
 import tensorflow as tf
 
 from ultra_tfr import arguments
+from ultra_tfr import callers
 from ultra_tfr import e_step
 from ultra_tfr import losses as losses_lib
 from ultra_tfr.core import counterfactual
@@ -49,7 +50,7 @@ class _PointwiseLoss(losses_lib.UnbiasedPairwiseLoss):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name, "reduction": self.reduction,
-        "position_bias": tf.keras.layers.serialize(self.position_bias),
+        "position_bias": callers.serialize_layer(self.position_bias),
         **self._own}
 
   @classmethod

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import callbacks
+from ultra_tfr import callers
 from ultra_tfr import em_layer
 from ultra_tfr.position_losses import PositionLoss
 
@@ -51,11 +52,15 @@ class PositionUpdates(callbacks.PropensityEM):
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    callbacks.refuse_class_weight()
-    self._epoch_start = self._bias.curves()
+    callers.refuse_class_weight()
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
     self._update()
     self._bias.is_updated_by_em = True
+
+  def on_epoch_begin(self, epoch, logs=None):
+    """Remembers where the epoch starts."""
+    del epoch, logs
+    self._epoch_start = self._bias.curves()
 
   def on_epoch_end(self, epoch, logs=None):
     """Puts the curves of the epoch into the logs."""
@@ -75,7 +80,6 @@ class PositionUpdates(callbacks.PropensityEM):
       self._warn_once(
           "No list of this epoch had feedback to learn from; check the "
           "feedback, and that lists have more than one item.")
-    self._epoch_start = curves
     self._totals = np.zeros(em_layer.NUM_COUNTERS)
 
 
