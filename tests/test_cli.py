@@ -163,8 +163,10 @@ def test_model_dir_has_all(good, folder):
 def test_a_model_is_not_overwritten(good):
   assert good.read("again", "status") == "1"
   message = good.read("again", "err")
-  assert re.search("^ultra-tfr train: --model_dir: dwell already holds a "
-                   "model; give another folder, or --overwrite.$", message,
+  assert re.search("^ultra-tfr train: --model_dir: dwell holds a training with "
+                   r"--valid valid.txt.gz \(\d+ bytes\), but now it is None; "
+                   "call with the same flags to go on with it, or give another "
+                   "folder, or --overwrite to start anew.$", message,
                    re.MULTILINE), message
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ultra_tfr.simulation.click_models import CascadeModel
 from ultra_tfr.simulation.click_models import PositionBasedModel
@@ -175,6 +176,47 @@ def test_who_examines_everything_clicks_what_they_clicked_and_more():
   some, everything = stream.draw(2), stream.draw_examined(2)
   assert (everything >= some).all()
   assert everything.sum() > some.sum() + 100
+
+
+@pytest.mark.parametrize("learn_from", ["feedback", "labels"])
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 5])
+def test_start_skips_batches(start, learn_from):
+  # Two batches an epoch.
+  stream = _stream()
+  whole = _batches(stream.dataset(3, learn_from), 8)
+  rest = _batches(stream.dataset(3, learn_from, start=start), 8 - start)
+  assert len(rest) == 8 - start
+  for (ids, targets), (other_ids, other_targets) in zip(whole[start:], rest):
+    np.testing.assert_array_equal(ids, other_ids)
+    np.testing.assert_array_equal(targets, other_targets)
+
+
+def test_start_is_asked_for_when_iteration_begins():
+  step = tf.Variable(0, dtype=tf.int64)
+  stream = _stream()
+  whole = _batches(stream.dataset(3), 8)
+  dataset = stream.dataset(3, start=lambda: step)
+  for begin in (4, 1):
+    step.assign(begin)
+    for (ids, targets), (other_ids, other_targets) in zip(
+        whole[begin:], _batches(dataset, 3)):
+      np.testing.assert_array_equal(ids, other_ids)
+      np.testing.assert_array_equal(targets, other_targets)
+
+
+def test_what_is_skipped_is_not_drawn(monkeypatch):
+  stream, drawn = _stream(), []
+  real = stream.draw
+  monkeypatch.setattr(
+      stream, "draw", lambda epoch: drawn.append(epoch) or real(epoch))
+  _batches(stream.dataset(3, start=1000 * 2 + 1), 1)
+  assert drawn[0] == 1000
+
+
+def test_start_before_the_first_batch():
+  with pytest.raises(ValueError, match=(
+      "`start` must be the number of batches to skip, at least 0, but is -1")):
+    _stream().dataset(3, start=-1)
 
 
 def test_unknown_targets():

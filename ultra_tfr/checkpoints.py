@@ -1,8 +1,11 @@
-"""The choice of a checkpoint: by true labels, or by clicks alone."""
+"""The choice of a checkpoint, by true labels or by clicks, and the backup."""
+
+import os
 
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import run_folder
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.evaluation import ranking
@@ -24,21 +27,31 @@ class KeepBest(tf.keras.callbacks.Callback):
   the method knows of examination as weights. Training ends with the best
   weights by labels.
 
+  With a folder the best weights by labels are written to `checkpoints/best` in
+  it, and all that is remembered to a file, which the next object reads: so a
+  training that was killed goes on with what it had. Put it before the backup.
+
   Args:
     valid: `RankingLists` with true labels.
     valid_stream: `FeedbackStream` of the same lists as users saw them.
     curve: a function that gives the examination `[K]` of the moment, or None
       where the method knows none.
+    folder: an existing one, or None.
   """
 
-  def __init__(self, valid, valid_stream, curve=lambda: None):
+  def __init__(self, valid, valid_stream, curve=lambda: None, folder=None):
     super().__init__()
+    self._folder = folder
     self._valid, self._stream, self._curve = valid, valid_stream, curve
     self._feedback = np.sum([
         np.maximum(valid_stream.draw(epoch), 0.0) for epoch in range(_SESSIONS)
     ], axis=0, dtype=np.float32)
     self._best = dict.fromkeys(PICKS, -np.inf)
     self._weights = {}
+    # Validations up to this step were counted before the training was killed.
+    self._counted = 0
+    if folder is not None:
+      self._read()
 
   def on_epoch_end(self, epoch, logs=None):
     """Validates."""
@@ -50,10 +63,16 @@ class KeepBest(tf.keras.callbacks.Callback):
       logs["val_ndcg@10"] = values["labels"]
       logs["val_snips_dcg@10"] = values["clicks"]
     better = [pick for pick in PICKS if values[pick] > self._best[pick]]
-    if better:
+    step = int(self.model.optimizer.iterations)
+    if better and step > self._counted:
       weights = self.model.get_weights()
       for pick in better:
         self._best[pick], self._weights[pick] = values[pick], weights
+      if self._folder is not None:
+        if "labels" in better:
+          self.model.save_weights(
+              os.path.join(self._folder, "checkpoints", "best"))
+        self._write(step)
 
   def on_train_end(self, logs=None):
     """Ends with the best weights by labels."""
@@ -74,6 +93,31 @@ class KeepBest(tf.keras.callbacks.Callback):
     first, second = (self._weights.get(pick) for pick in PICKS)
     return first is second
 
+  def _write(self, step):
+    arrays = {"step": step, "agree": self.picks_agree(), **self._best}
+    for pick, weights in self._weights.items():
+      if pick == "labels" or not self.picks_agree():
+        arrays.update({f"{pick}_{i}": w for i, w in enumerate(weights)})
+    path = os.path.join(self._folder, run_folder.BEST)
+    # Its name must end so, or numpy would give it another one.
+    part = f"{path}.part.npz"
+    np.savez(part, **arrays)
+    os.replace(part, path)
+
+  def _read(self):
+    path = os.path.join(self._folder, run_folder.BEST)
+    if not os.path.exists(path):
+      return
+    with np.load(path, allow_pickle=False) as arrays:
+      self._counted = int(arrays["step"])
+      for pick in PICKS:
+        self._best[pick] = float(arrays[pick])
+        count = sum(name.startswith(f"{pick}_") for name in arrays)
+        if count:
+          self._weights[pick] = [arrays[f"{pick}_{i}"] for i in range(count)]
+      if arrays["agree"]:
+        self._weights["clicks"] = self._weights["labels"]
+
   def _by_clicks(self):
     features, labels = self._stream.features, self._stream.labels
     curve = self._curve()
@@ -90,3 +134,24 @@ class KeepBest(tf.keras.callbacks.Callback):
       gains += float(tf.reduce_sum(totals.gain))
       discounted += float(tf.reduce_sum(totals.dcg))
     return discounted / gains if gains else 0.0
+
+
+class Backup(tf.keras.callbacks.BackupAndRestore):
+  """Backs up after each epoch, and says where a training goes on.
+
+  The backup outlives `fit`: what comes after it can be killed too.
+
+  Args:
+    folder: that of the training; the backup is `backup` in it.
+  """
+
+  def __init__(self, folder):
+    super().__init__(
+        os.path.join(folder, run_folder.BACKUP), delete_checkpoint=False)
+
+  def on_train_begin(self, logs=None):
+    """Restores."""
+    super().on_train_begin(logs)
+    step = int(self.model.optimizer.iterations)
+    if step:
+      print(f"Resuming at step {step}, from {self.backup_dir}.", flush=True)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ultra_tfr import checkpoints
 from ultra_tfr import methods
+from ultra_tfr import run_folder
 from ultra_tfr import scorers
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
@@ -19,8 +20,6 @@ from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 from ultra_tfr.simulation.logging_policy import logger_scores
-
-MONITOR = "ndcg@10"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,13 +199,17 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     feedback: what the stream of the task gives, `"click"` or `"dwell"`.
     seed: of the initialisation.
     model_dir: where checkpoints, TensorBoard logs and the exported ranker go,
-      or None.
+      or None. There is a backup in it until the end, with which another call
+      of the same arguments goes on: as if nothing had been, but for the random
+      numbers of dropout and of sampled targets.
     verbose: as in Keras's `fit`.
 
   Returns:
-    An `Outcome`.
+    An `Outcome`, with the time of this call alone.
   """
   start = time.monotonic()
+  if model_dir is not None:
+    run_folder.begin(model_dir)
   method = methods.find(name)
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_model(
@@ -230,19 +233,21 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       return bias.propensities()["examination"]
     return None
 
-  keeper = checkpoints.KeepBest(task.valid, task.valid_stream, curve)
-  callbacks = [*callbacks, keeper]
-  if model_dir is not None:
-    # After `KeepBest`, which puts the validation result into the logs.
-    callbacks += [
-        tf.keras.callbacks.ModelCheckpoint(
-            os.path.join(model_dir, "checkpoints", "best"), f"val_{MONITOR}",
-            mode="max", save_best_only=True, save_weights_only=True),
+  keeper = checkpoints.KeepBest(
+      task.valid, task.valid_stream, curve, model_dir)
+  if model_dir is None:
+    callbacks = [*callbacks, keeper]
+  else:
+    # An epoch counts when all of it is written: the backup comes after
+    # `KeepBest`. It restores before EM looks at what the epoch begins with.
+    callbacks = [
+        keeper, checkpoints.Backup(model_dir), *callbacks,
         tf.keras.callbacks.TensorBoard(
             os.path.join(model_dir, "logs"), write_graph=False)]
   steps_per_epoch = min(settings.validate_every, settings.steps)
   model.fit(
-      task.stream.dataset(settings.batch_size, method.learn_from),
+      task.stream.dataset(settings.batch_size, method.learn_from,
+                          start=lambda: model.optimizer.iterations),
       steps_per_epoch=steps_per_epoch,
       epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
       verbose=verbose)
@@ -258,8 +263,13 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     keeper.restore("clicks")
     picks["clicks"] = _judge(model, task.test)
     keeper.restore("labels")
-  return Outcome(picks["labels"].metrics, examination,
-                 time.monotonic() - start, model, picks)
+  outcome = Outcome(picks["labels"].metrics, examination,
+                    time.monotonic() - start, model, picks)
+  if model_dir is not None:
+    run_folder.finish(model_dir, {
+        "metrics": outcome.metrics, "examination": examination,
+        "seconds": outcome.seconds})
+  return outcome
 
 
 def _judge(model, lists):

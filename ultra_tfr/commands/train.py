@@ -4,9 +4,11 @@ import os
 import time
 
 from absl import flags
+import numpy as np
 
 from ultra_tfr import methods
 from ultra_tfr import report
+from ultra_tfr import run_folder
 from ultra_tfr import training
 from ultra_tfr.commands import common
 from ultra_tfr.data import letor
@@ -16,6 +18,8 @@ from ultra_tfr.simulation.feedback_stream import FEEDBACK
 from ultra_tfr.simulation.logging_policy import LOGGERS
 
 FLAGS = flags.FLAGS
+# Flags that do not change what one training gives.
+_NO_SETTINGS = ("json", "plot", "progress", "model_dir", "overwrite", "runs")
 
 
 def define_flags():
@@ -57,10 +61,11 @@ def define_flags():
       "What to do with infinite or missing feature values.")
   flags.DEFINE_string(
       "model_dir", None, "Folder for checkpoints, TensorBoard logs and the "
-      "exported ranking model.")
+      "exported ranking model. If the command is interrupted, the same call "
+      "goes on where it was.")
   flags.DEFINE_boolean(
       "overwrite", False,
-      "Train into a --model_dir that already holds a model.")
+      "Start anew in a --model_dir that already holds a training.")
 
 
 def main():
@@ -83,19 +88,28 @@ def main():
     methods.find(name).build(
         FLAGS.num_positions, FLAGS.feedback,
         training.true_curve(click_model, FLAGS.num_positions))
+  if FLAGS.overwrite:
+    for folder in filter(None, folders.values()):
+      run_folder.clear(folder)
   results = report.Results(os.path.basename(FLAGS.train))
+  true_examination = training.true_curve(click_model, FLAGS.num_positions)
   for seed in seeds:
-    parts = (train, valid) if valid else _hold_out(train, seed)
-    task = training.make_task(
-        *parts, test, click_model, feedback=FLAGS.feedback,
-        num_positions=FLAGS.num_positions, logger=FLAGS.logger,
-        initial_fraction=FLAGS.initial_fraction, seed=seed)
+    task = None
     for name in FLAGS.method:
-      print(f"Training {name}, seed {seed} ...", flush=True)
-      outcome = training.run(
-          name, task, settings, feedback=FLAGS.feedback, seed=seed,
-          model_dir=folders[name, seed], verbose=common.verbosity())
-      results.add(FLAGS.feedback, name, outcome, task.true_examination)
+      folder = folders[name, seed]
+      outcome = _finished(folder)
+      if outcome is not None:
+        print(f"{name}, seed {seed}, is finished: its result is in {folder}.",
+              flush=True)
+      else:
+        task = task or _make_task(train, valid, test, click_model, seed)
+        print(f"Training {name}, seed {seed} ...", flush=True)
+        if folder is not None:
+          run_folder.write_settings(folder, _settings(name, seed))
+        outcome = training.run(
+            name, task, settings, feedback=FLAGS.feedback, seed=seed,
+            model_dir=folder, verbose=common.verbosity())
+      results.add(FLAGS.feedback, name, outcome, true_examination)
   common.give_results(results, time.monotonic() - start)
 
 
@@ -108,6 +122,15 @@ def _read():
   # A file may lack the last features: what svmlight leaves out is 0.
   width = max(part.num_features for part in parts if part)
   return [part and part.widen(width) for part in parts]
+
+
+def _make_task(train, valid, test, click_model, seed):
+  """The `training.Task` of a seed."""
+  parts = (train, valid) if valid else _hold_out(train, seed)
+  return training.make_task(
+      *parts, test, click_model, feedback=FLAGS.feedback,
+      num_positions=FLAGS.num_positions, logger=FLAGS.logger,
+      initial_fraction=FLAGS.initial_fraction, seed=seed)
 
 
 def _hold_out(train, seed):
@@ -124,7 +147,7 @@ def _hold_out(train, seed):
 
 
 def _model_dir(name, seed):
-  """The folder of one run, and an error if it holds a model already."""
+  """The folder of one run, and an error if it holds another training."""
   if FLAGS.model_dir is None:
     return None
   folder = FLAGS.model_dir
@@ -137,8 +160,31 @@ def _model_dir(name, seed):
       raise ValueError(
           f"--model_dir {FLAGS.model_dir} must be a folder, but {path} is a "
           "file; give another name.")
-  if os.path.exists(os.path.join(folder, "model")) and not FLAGS.overwrite:
-    raise ValueError(
-        f"--model_dir: {folder} already holds a model; give another folder, or "
-        "--overwrite.")
+  if not FLAGS.overwrite:
+    run_folder.check(folder, _settings(name, seed))
   return folder
+
+
+def _settings(name, seed):
+  """What one training depends on, by flag."""
+  settings = {
+      flag.name: flag.value for module in (__name__, common.__name__)
+      for flag in FLAGS.flags_by_module_dict()[module]
+      if flag.name not in _NO_SETTINGS}
+  for part in ("train", "valid", "test"):
+    path = settings[part]
+    if path and os.path.isfile(path):
+      settings[part] = f"{path} ({os.path.getsize(path)} bytes)"
+  return {**settings, "method": name, "seed": seed}
+
+
+def _finished(folder):
+  """The `training.Outcome` of a training that came to its end, or None."""
+  found = None if folder is None else run_folder.result(folder)
+  if found is None:
+    return None
+  curve = found["examination"]
+  # Tables need no model; it is in the folder.
+  return training.Outcome(
+      found["metrics"], None if curve is None else np.array(curve),
+      found["seconds"], model=None)

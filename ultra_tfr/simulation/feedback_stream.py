@@ -84,34 +84,53 @@ class FeedbackStream:
       return self.draw_examined(epoch)
     return self.draw(epoch)
 
-  def dataset(self, batch_size, learn_from="feedback"):
+  def dataset(self, batch_size, learn_from="feedback", start=0):
     """An endless dataset of (features, targets), reshuffled each epoch.
+
+    What is skipped by `start` is neither drawn nor gathered: the batches of an
+    epoch depend on (seed, epoch) alone. So a training that was restored in the
+    middle of an epoch goes on with the batch that comes next:
+
+        model.fit(
+            stream.dataset(256, start=lambda: model.optimizer.iterations),
+            callbacks=[PropensityEM(),
+                       tf.keras.callbacks.BackupAndRestore(folder, 50)],
+            steps_per_epoch=100, epochs=20)
+
+    Keras restores before it begins to iterate, and the function is called then.
 
     Args:
       batch_size: lists in a batch; a data set with fewer lists gives them all.
       learn_from: `"feedback"`; `"labels"` for the true grades; or
         `"clicks_examined"` for `draw_examined`, clicks whatever the feedback.
+      start: batches to skip, those trained on before; or a function that gives
+        their number, called each time that iteration begins.
 
     Returns:
       A `tf.data.Dataset` of `[B, L, F]` and `[B, L]`.
 
     Raises:
-      ValueError: if there is no such target.
+      ValueError: if there is no such target, or `start` is negative.
     """
     arguments.check_choice("learn_from", learn_from, LEARN_FROM)
+    if not callable(start) and start < 0:
+      raise ValueError(
+          "`start` must be the number of batches to skip, at least 0, but is "
+          f"{start}.")
     count = len(self.labels)
     size = min(batch_size, count)
 
     def batches():
-      epoch = 0
+      skipped = int(start() if callable(start) else start)
+      epoch, batch = divmod(skipped, count // size)
       while True:
         targets = self._targets(learn_from, epoch)
         order = np.random.default_rng((self._seed, epoch)).permutation(count)
         # The lists left over join in other epochs: the order is a new one.
-        for start in range(0, count - size + 1, size):
-          chosen = order[start:start + size]
+        for first in range(batch * size, count - size + 1, size):
+          chosen = order[first:first + size]
           yield self.features[chosen], targets[chosen]
-        epoch += 1
+        epoch, batch = epoch + 1, 0
 
     shape = self.features.shape[1:]
     return tf.data.Dataset.from_generator(batches, output_signature=(
