@@ -25,6 +25,14 @@ def _version():
 _MODERN = 'python_version >= "3.10"'
 _PYTHON_39 = 'python_version < "3.10"'
 
+# The usual wheel of XGBoost brings 350 MB for GPUs along; on macOS there is no
+# other.
+_PEERS = [
+    "lightgbm>=4.6,<5",
+    'xgboost-cpu>=2.1,<4; sys_platform != "darwin"',
+    'xgboost>=2.1,<4; sys_platform == "darwin"',
+]
+
 setup(
     name="ultra_tfr",
     version=_version(),
@@ -52,7 +60,9 @@ setup(
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas"],
+        "peers": _PEERS,
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas",
+                 *_PEERS],
     },
     entry_points={
         "console_scripts": ["ultra-tfr = ultra_tfr.cli:run"],

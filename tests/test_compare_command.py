@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ultra_tfr import methods
+from ultra_tfr import peers
 
 _TINY = ["--train_queries=60", "--steps=20", "--validate_every=10",
          "--batch_size=32", "--hidden_units=16"]
@@ -94,6 +95,37 @@ def test_wrong_calls_get_one_sentence(words, message, tmp_path):
   assert "Traceback" not in done.stderr
 
 
+def test_peers_run_on_clicks_like_any_method(tmp_path):
+  for peer in peers.PEERS.values():
+    pytest.importorskip(peer.library)
+  done = _run([*_TINY, f"--methods={','.join(peers.PEERS)}",
+               "--feedback=click,dwell", "--runs=1", "--json=out.json"],
+              tmp_path)
+  assert done.returncode == 0, done.stderr
+  click, dwell = done.stdout.split("dwell feedback, synthetic")
+  for name in peers.PEERS:
+    row = next(line for line in dwell.splitlines() if line.startswith(name))
+    assert set(row.split()[1:]) == {"-"}
+    assert f"\n{name}" in click.partition("click feedback, synthetic")[2]
+  results = json.loads((tmp_path / "out.json").read_text())["results"]
+  assert set(results["click"]["methods"]) == set(peers.PEERS)
+
+
+def test_peers_without_their_library(tmp_path):
+  # Found before the real one: the command is called in this folder.
+  (tmp_path / "xgboost.py").write_text("raise ImportError('gone')\n")
+  named = _run([*_TINY, "--methods=unbiased,xgboost-unbiased"], tmp_path)
+  assert named.returncode == 1
+  assert "xgboost cannot be imported (gone); get it with: pip install" in (
+      named.stderr)
+  assert "Traceback" not in named.stderr and "runs, of" not in named.stdout
+  # Ends before any run, after 'all' has been looked up.
+  every = _run([*_TINY, "--json=no-such-folder/x.json"], tmp_path)
+  line, = every.stdout.splitlines()
+  assert line.startswith("Without ") and "xgboost-unbiased" in line
+  assert line.endswith("pip install 'ultra_tfr[peers]'.")
+
+
 @pytest.mark.slow
 def test_all_methods_in_one_command(tmp_path):
   done = _run([*_TINY, "--feedback=click,dwell", "--runs=1", "--jobs=2",
@@ -101,8 +133,9 @@ def test_all_methods_in_one_command(tmp_path):
   assert done.returncode == 0, done.stderr
   results = json.loads((tmp_path / "out.json").read_text())["results"]
   assert list(results["click"]["methods"]) == [
-      name for name, method in methods.METHODS.items()
-      if "click" in method.feedback]
+      *(name for name, method in methods.METHODS.items()
+        if "click" in method.feedback),
+      *(name for name, peer in peers.PEERS.items() if peer.can_load())]
   assert set(results["dwell"]["methods"]) == {
       name for name, method in methods.METHODS.items()
       if "dwell" in method.feedback}

@@ -192,8 +192,10 @@ def _curve_table(by_method, true_curve):
 
 def versions():
   """The versions that results were made with, ready for JSON."""
+  peers = {name: sys.modules[name].__version__
+           for name in ("lightgbm", "xgboost") if name in sys.modules}
   return {"ultra_tfr": __version__, "tensorflow": tf.__version__,
-          "tensorflow_ranking": tfr.__version__,
+          "tensorflow_ranking": tfr.__version__, **peers,
           "python": sys.version.split()[0]}
 
 

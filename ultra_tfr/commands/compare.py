@@ -9,6 +9,7 @@ import numpy as np
 
 from ultra_tfr import json_files
 from ultra_tfr import methods
+from ultra_tfr import peers
 from ultra_tfr import report
 from ultra_tfr import training
 from ultra_tfr.commands import common
@@ -32,8 +33,11 @@ def define_flags():
       "'letor:FOLDER', or 'tfds:NAME' such as tfds:mslr_web/10k_fold1.")
   flags.DEFINE_list("feedback", ["click"], "Kinds of feedback: "
                     f"{', '.join(FEEDBACK)}.")
-  flags.DEFINE_list("methods", ["all"], "Methods, or 'all': "
-                    f"{', '.join(methods.METHODS)}.")
+  flags.DEFINE_list(
+      "methods", ["all"], "Methods, or 'all': "
+      f"{', '.join(methods.METHODS)}; and those of other libraries, which "
+      "pip install 'ultra_tfr[peers]' brings, and 'all' takes if they are "
+      f"there: {', '.join(peers.PEERS)}.")
   flags.DEFINE_integer("runs", 5, "Runs of each method, with the seeds --seed, "
                        "--seed + 1, ..", lower_bound=1)
   flags.DEFINE_enum("logger", "weak", LOGGERS, "What ordered the lists that "
@@ -59,8 +63,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  names = (list(methods.METHODS) if FLAGS.methods == ["all"] else
-           FLAGS.methods)
+  names = _all_methods() if FLAGS.methods == ["all"] else FLAGS.methods
   world = execution.World(
       FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
       train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed)
@@ -71,7 +74,7 @@ def main():
   runs = [Run(kind, name, seed)
           for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
           for kind in FLAGS.feedback for name in names
-          if kind in methods.find(name).feedback]
+          if kind in execution.find(name).feedback]
   missing = [run for run in runs if store.read(run) is None]
   print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
         f"{store.folder} already.", flush=True)
@@ -88,6 +91,16 @@ def main():
         f"{len(failed)} of {len(runs)} runs failed: "
         f"{'; '.join(map(str, failed))}. The others are kept: call the command "
         "again to repeat these alone.")
+
+
+def _all_methods():
+  absent = [name for name, peer in peers.PEERS.items() if not peer.can_load()]
+  if absent:
+    print(f"Without {' and '.join(absent)}, whose libraries cannot be "
+          "imported; get them with: pip install 'ultra_tfr[peers]'.",
+          flush=True)
+  return [*methods.METHODS, *(name for name in peers.PEERS
+                              if name not in absent)]
 
 
 def _check(world, names):

@@ -6,6 +6,7 @@ import functools
 import numpy as np
 
 from ultra_tfr import methods
+from ultra_tfr import peers
 from ultra_tfr import training
 from ultra_tfr.data import letor_folder
 from ultra_tfr.data import synthetic
@@ -43,6 +44,29 @@ class World:
     return dataclasses.asdict(self)
 
 
+def find(name):
+  """The method or the peer of that name.
+
+  Args:
+    name: a key of `methods.METHODS` or `peers.PEERS`.
+
+  Returns:
+    A `methods.Method` or a `peers.Peer`; both have the `feedback` that they
+    are for.
+
+  Raises:
+    ValueError: if there is none.
+
+  >>> find("dla").feedback, find("xgboost-unbiased").feedback
+  (('click',), ('click',))
+  """
+  known = {**methods.METHODS, **peers.PEERS}
+  if name not in known:
+    raise ValueError(
+        f"There is no method {name!r}; the methods are {', '.join(known)}.")
+  return known[name]
+
+
 def execute(world, run):
   """Trains and judges one method with one seed.
 
@@ -60,8 +84,11 @@ def execute(world, run):
     "seconds".
   """
   task = _task(world, run.feedback, run.seed)
-  outcome = training.run(run.method, task, world.settings,
-                         feedback=run.feedback, seed=run.seed)
+  if run.method in peers.PEERS:
+    outcome = peers.run(run.method, task)
+  else:
+    outcome = training.run(run.method, task, world.settings,
+                           feedback=run.feedback, seed=run.seed)
   result = {
       pick: {"metrics": found.metrics, "by_query": _listed(found.by_query)}
       for pick, found in outcome.picks.items()}
@@ -71,7 +98,7 @@ def execute(world, run):
 
 
 def check(world, names, feedback):
-  """Fails early for methods that cannot run.
+  """Fails early for methods and peers that cannot run.
 
   Args:
     world: a `World`.
@@ -79,8 +106,8 @@ def check(world, names, feedback):
     feedback: kinds of feedback.
 
   Raises:
-    ValueError: if the data is not there, a method is unknown, or it needs what
-      the click model lacks.
+    ValueError: if the data is not there, a method is unknown, it needs what
+      the click model lacks, or the library of a peer cannot be imported.
   """
   kind, _, name = world.dataset.partition(":")
   if kind == "letor" and name:
@@ -94,7 +121,10 @@ def check(world, names, feedback):
   curve = training.true_curve(
       CLICK_MODELS[world.click_model](), world.num_positions)
   for name in names:
-    method = methods.find(name)
+    method = find(name)
+    if name in peers.PEERS:
+      method.load()
+      continue
     for kind in feedback:
       if kind in method.feedback:
         method.build(world.num_positions, kind, curve)
