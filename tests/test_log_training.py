@@ -234,9 +234,13 @@ def test_validation_never_reaches_the_bias():
 @pytest.mark.parametrize("values, kept", [
     ([0.5, 0.9, 0.1], 1), ([0.9, 0.5, 0.1], 0), ([np.nan] * 3, 2)])
 def test_the_best_parameters_are_kept(values, kept, monkeypatch):
-  results = iter(values)
-  monkeypatch.setattr(log_training._KeepBest, "_validate",
-                      lambda keeper, bias: (next(results), -1.0))
+  # Values of the moment fall, and do not decide.
+  def validate(keeper, bias):
+    epoch = int(keeper.model.get_weights()[1][0])
+    is_last = bias.click_relevant[0, 1] == np.float32(0.2)
+    return (values[epoch] if is_last else 2.0 - epoch), -1.0
+
+  monkeypatch.setattr(log_training._KeepBest, "_validate", validate)
   layer = PositionBias(2)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
@@ -248,7 +252,8 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
     logs = {"loss": 1.0}
     keeper.on_epoch_end(epoch, logs)
     np.testing.assert_equal(logs, {
-        "loss": 1.0, "val_snips_dcg@10": value, "val_log_likelihood": -1.0})
+        "loss": 1.0, "val_log_likelihood": -1.0,
+        "val_snips_dcg@10": value if epoch == 2 else 2.0 - epoch})
   keeper.on_train_end()
   assert model.get_weights()[1].tolist() == [kept]
   # The bias is the last one, whatever the ranker is.

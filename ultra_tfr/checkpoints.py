@@ -24,8 +24,10 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   `"labels"` is NDCG@10 on true labels; `"clicks"` is the self-normalised DCG@10
   of simulated feedback on the lists that users saw, with the inverse of what
-  the method knows of examination as weights. Training ends with the best
-  weights by labels.
+  the method knows of examination as weights. Values by clicks compare only
+  with the same weights, so all validations are judged again by the curve that
+  training ends with; the logs have those of the moment. Training ends with the
+  best weights by labels.
 
   With a folder the best weights by labels are written to `checkpoints/best` in
   it, and all that is remembered to a file, which the next object reads: so a
@@ -46,7 +48,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._feedback = np.sum([
         np.maximum(valid_stream.draw(epoch), 0.0) for epoch in range(_SESSIONS)
     ], axis=0, dtype=np.float32)
-    self._best = dict.fromkeys(PICKS, -np.inf)
+    # By pick the best value and its step, and by step the weights.
+    self._best = dict.fromkeys(PICKS, (-np.inf, None))
     self._weights = {}
     # Validations up to this step were counted before the training was killed.
     self._counted = 0
@@ -62,21 +65,33 @@ class KeepBest(tf.keras.callbacks.Callback):
     if logs is not None:
       logs["val_ndcg@10"] = values["labels"]
       logs["val_snips_dcg@10"] = values["clicks"]
-    better = [pick for pick in PICKS if values[pick] > self._best[pick]]
     step = int(self.model.optimizer.iterations)
-    if better and step > self._counted:
-      weights = self.model.get_weights()
-      for pick in better:
-        self._best[pick], self._weights[pick] = values[pick], weights
-      if self._folder is not None:
-        if "labels" in better:
-          self.model.save_weights(
-              os.path.join(self._folder, "checkpoints", "best"))
-        self._write(step)
+    if step <= self._counted:
+      return
+    for pick, value in values.items():
+      if value > self._best[pick][0]:
+        self._best[pick] = value, step
+    if self._curve() is not None or step in self._steps():
+      self._weights[step] = self.model.get_weights()
+    if self._curve() is None:
+      self._drop_others()
+    if self._folder is not None:
+      if step == self._best["labels"][1]:
+        self.model.save_weights(
+            os.path.join(self._folder, "checkpoints", "best"))
+      self._write(step)
 
   def on_train_end(self, logs=None):
-    """Ends with the best weights by labels."""
+    """Judges by clicks again, and ends with the best weights by labels."""
     del logs
+    if self._curve() is not None:
+      self._best["clicks"] = -np.inf, None
+      for step, weights in sorted(self._weights.items()):
+        self.model.set_weights(weights)
+        value = self._by_clicks()
+        if value > self._best["clicks"][0]:
+          self._best["clicks"] = value, step
+    self._drop_others()
     self.restore("labels")
 
   def restore(self, pick):
@@ -85,19 +100,29 @@ class KeepBest(tf.keras.callbacks.Callback):
     Args:
       pick: `"labels"` or `"clicks"`.
     """
-    if pick in self._weights:
-      self.model.set_weights(self._weights[pick])
+    step = self._best[pick][1]
+    if step is not None:
+      self.model.set_weights(self._weights[step])
 
   def picks_agree(self):
     """Whether labels and clicks chose the same weights."""
-    first, second = (self._weights.get(pick) for pick in PICKS)
-    return first is second
+    return len(self._steps()) == 1
+
+  def _steps(self):
+    """The steps of the best values."""
+    return {step for _, step in self._best.values()}
+
+  def _drop_others(self):
+    """Forgets weights that no value chose."""
+    for step in set(self._weights) - self._steps():
+      del self._weights[step]
 
   def _write(self, step):
-    arrays = {"step": step, "agree": self.picks_agree(), **self._best}
-    for pick, weights in self._weights.items():
-      if pick == "labels" or not self.picks_agree():
-        arrays.update({f"{pick}_{i}": w for i, w in enumerate(weights)})
+    arrays = {"step": step}
+    for pick, (value, best_step) in self._best.items():
+      arrays[pick] = [value, np.nan if best_step is None else best_step]
+    for kept, weights in self._weights.items():
+      arrays.update({f"{kept}_{i}": w for i, w in enumerate(weights)})
     path = os.path.join(self._folder, run_folder.BEST)
     # Its name must end so, or numpy would give it another one.
     part = f"{path}.part.npz"
@@ -111,12 +136,13 @@ class KeepBest(tf.keras.callbacks.Callback):
     with np.load(path, allow_pickle=False) as arrays:
       self._counted = int(arrays["step"])
       for pick in PICKS:
-        self._best[pick] = float(arrays[pick])
-        count = sum(name.startswith(f"{pick}_") for name in arrays)
-        if count:
-          self._weights[pick] = [arrays[f"{pick}_{i}"] for i in range(count)]
-      if arrays["agree"]:
-        self._weights["clicks"] = self._weights["labels"]
+        value, step = arrays[pick].tolist()
+        self._best[pick] = value, None if np.isnan(step) else int(step)
+      names = [name.split("_") for name in arrays if "_" in name]
+      for kept in {step for step, _ in names}:
+        count = sum(step == kept for step, _ in names)
+        self._weights[int(kept)] = [
+            arrays[f"{kept}_{i}"] for i in range(count)]
 
   def _by_clicks(self):
     features, labels = self._stream.features, self._stream.labels

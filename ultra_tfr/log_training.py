@@ -124,8 +124,9 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   """Trains a method on the training part of a log.
 
   The parameters that are kept are those with the best self-normalised DCG@10
-  on the validation part, by the propensities of that moment; without a
-  validation part the last ones.
+  on the validation part, by the propensities after the last step: values by
+  different propensities do not compare. Without a validation part they are the
+  last ones.
 
   Weights of rows count relative to the mean weight of their batch, and rows of
   weight 0 as little as padding.
@@ -236,7 +237,7 @@ class _KeepBest(tf.keras.callbacks.Callback):
     self._valid = log.parts["valid"]
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
-    self._best, self._weights = -np.inf, None
+    self._weights = []  # After each validation.
     self.bias = None
 
   def _bias(self):
@@ -256,8 +257,7 @@ class _KeepBest(tf.keras.callbacks.Callback):
     logs[MONITOR] = value
     if bias is not None:
       logs["val_log_likelihood"] = likelihood
-    if np.isfinite(value) and value > self._best:
-      self._best, self._weights = value, self.model.get_weights()
+    self._weights.append(self.model.get_weights())
 
   def _validate(self, bias):
     """SNIPS DCG@10, and with a bias the log-likelihood of clicks."""
@@ -285,5 +285,10 @@ class _KeepBest(tf.keras.callbacks.Callback):
     del logs
     # The bias is that after the last step: it converges, and does not overfit.
     self.bias = self._bias()
-    if self._weights is not None:
-      self.model.set_weights(self._weights)
+    best, best_weights = -np.inf, self.model.get_weights()
+    for weights in self._weights:
+      self.model.set_weights(weights)
+      value, _ = self._validate(self.bias)
+      if np.isfinite(value) and value > best:
+        best, best_weights = value, weights
+    self.model.set_weights(best_weights)

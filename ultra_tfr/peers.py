@@ -204,6 +204,7 @@ def run(name, task):
       _TREES_PER_VALIDATION, _MAX_TREES + 1, _TREES_PER_VALIDATION):
     trees.set_weights([count])
     keeper.on_epoch_end(count)
+  keeper.on_train_end()
   picks = {}
   for pick in ("clicks", "labels"):  # Ends with the best by labels.
     keeper.restore(pick)

@@ -1,0 +1,73 @@
+"""Tests of ultra_tfr.checkpoints."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ultra_tfr import checkpoints
+from ultra_tfr.data.lists import RankingLists
+
+# Scores are the feature times the only weight: 1 ranks the first item first.
+FIRST, SECOND = [np.array([[1.0]])], [np.array([[-1.0]])]
+FLAT, STEEP = np.array([1.0, 1.0]), np.array([0.9, 0.27])
+
+
+class _Keeper:
+  """A `KeepBest` before two validations, with a curve for each."""
+
+  def __init__(self, curves, folder=None):
+    features = np.array([[[1.0], [0.0]]], np.float32)
+    stream = types.SimpleNamespace(
+        features=features, labels=np.array([[1.0, 1.0]], np.float32),
+        draw=lambda epoch: np.array([[5.0, 2.0]]))
+    valid = RankingLists(features[0], [1.0, 0.0], [0, 2], ["q"])
+    inputs = tf.keras.Input([None, 1])
+    scores = tf.keras.layers.Dense(1, use_bias=False)(inputs)
+    self.model = tf.keras.Model(inputs, scores[..., 0])
+    self.model.compile("sgd", "mse")
+    self._curves, self.curve = list(curves), None
+    self.keeper = checkpoints.KeepBest(
+        valid, stream, lambda: self.curve, folder)
+    self.keeper.set_model(self.model)
+
+  def validate(self, step, weights):
+    self.model.optimizer.iterations.assign(step)
+    self.model.set_weights(weights)
+    self.curve, logs = self._curves[step - 1], {}
+    self.keeper.on_epoch_end(step, logs)
+    return logs["val_snips_dcg@10"]
+
+  def picked(self, pick):
+    self.keeper.restore(pick)
+    return self.model.get_weights()
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_clicks_of_all_validations_count_by_the_last_curve(
+    is_resumed, tmp_path):
+  folder = str(tmp_path) if is_resumed else None
+  run = _Keeper([FLAT, STEEP], folder)
+  values = [run.validate(1, FIRST)]
+  if is_resumed:
+    run = _Keeper([FLAT, STEEP], folder)
+  values.append(run.validate(2, SECOND))
+  # (5 + 2/log2(3)) / 7 by a curve that was wrong then, and with the inverse
+  # of .3 for the second position (6.667 + 5/log2(3)) / 11.667.
+  np.testing.assert_allclose(values, [.8945, .8418], atol=1e-4)
+  run.keeper.on_train_end()
+  assert not run.keeper.picks_agree()
+  assert run.picked("labels") == FIRST
+  assert run.picked("clicks") == SECOND
+
+
+def test_without_a_curve_the_best_of_the_moment_is_the_best():
+  run = _Keeper([None, None, None])
+  run.validate(1, SECOND)
+  run.validate(2, FIRST)
+  run.validate(3, SECOND)
+  assert len(run.keeper._weights) == 1  # What cannot win is forgotten.
+  run.keeper.on_train_end()
+  assert run.keeper.picks_agree()
+  assert run.picked("clicks") == FIRST
