@@ -93,6 +93,13 @@ def test_wrong_shape_of_sample_weights(weights):
         [[1.0, 0.0]] * 2, tf.zeros([2, 2]), tf.constant(weights))
 
 
+@pytest.mark.parametrize("shape", [[2, 1], [1, 2], [2, 3, 2]])
+def test_scores_of_other_lists(shape):
+  # The first two would be broadcast, and be wrong without a word.
+  with pytest.raises(ValueError, match="`y_pred` must score the items of "):
+    _loss(_bias([0.5, 0.25]))([[1.0, 0.0]] * 2, tf.zeros(shape))
+
+
 def test_everything_examined_is_the_inner_loss():
   lists = oracles.random_lists(0, num_positions=NUM_POSITIONS)
   y_true, y_pred = _tensors(lists)

@@ -92,7 +92,7 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
     estimates, mask = self._estimates(*unpack_feedback(y_true))
     weights = item_weights(sample_weight, mask)
     totals = counterfactual.request_totals(
-        split_heads(y_pred)[0], estimates * weights, mask,
+        split_heads(y_pred, estimates)[0], estimates * weights, mask,
         [self._options["topn"]])
     lists = tf.math.divide_no_nan(
         tf.reduce_sum(weights, axis=1),

@@ -51,12 +51,7 @@ class EStep:
     self.feedback = masking.zero_where_invalid(self.mask, feedback)
     self._clicked = self.feedback > 0
     self.item_weights = item_weights(sample_weight, self.mask)
-    heads = split_heads(y_pred)
-    if not heads[0].shape.is_compatible_with(feedback.shape):
-      raise ValueError(
-          "`y_pred` must score the items of `y_true`, "
-          f"{feedback.shape} (lists, items), but has scores of shape "
-          f"{heads[0].shape}; pad features and feedback to one list size.")
+    heads = split_heads(y_pred, feedback)
     self._heads = [masking.zero_where_invalid(self.mask, head)
                    for head in heads]
     self.scores = self._heads[0]

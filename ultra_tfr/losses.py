@@ -276,7 +276,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     mask = tf.logical_and(masking.valid_items(feedback), theta > 0)
     weights = reduction_lib.item_weights(sample_weight, mask)
     weights = tf.math.divide_no_nan(weights, theta)
-    scores = masking.zero_where_invalid(mask, split_heads(y_pred)[0])
+    scores = masking.zero_where_invalid(
+        mask, split_heads(y_pred, feedback)[0])
     return self._loss(tf.where(mask, feedback, -1.0), scores, weights)
 
   def get_config(self):

@@ -51,7 +51,7 @@ class OnRanking(tf.keras.metrics.Metric):
         label >= 0. With it a negative label means least relevant.
     """
     labels = unpack_feedback(y_true)[0]
-    scores = split_heads(y_pred)[0]
+    scores = split_heads(y_pred, labels)[0]
     mask = masking.valid_items(labels) if mask is None else mask
     labels = tf.nn.relu(masking.zero_where_invalid(mask, labels))
     scores = masking.zero_where_invalid(mask, scores)

@@ -57,18 +57,19 @@ def count(flags):
   return tf.reduce_sum(tf.cast(flags, tf.float32))
 
 
-def check_heads(y_pred, num_heads, loss):
+def check_heads(y_pred, num_heads, loss, feedback=None):
   """Raises a `ValueError` unless `y_pred` has that many heads.
 
   Args:
     y_pred: `[B, L]`, or `[B, L, heads]`.
     num_heads: the right number.
     loss: the loss, named in the message.
+    feedback: as in `split_heads`.
 
   Returns:
     The heads, a list of float32 `[B, L]`.
   """
-  heads = split_heads(y_pred)
+  heads = split_heads(y_pred, feedback)
   if len(heads) != num_heads:
     shape = "[lists, items" + (f", {num_heads}]" if num_heads > 1 else "]")
     raise ValueError(
@@ -130,12 +131,7 @@ class PositionLoss(tf.keras.losses.Loss):
   def _item_losses(self, y_true, y_pred, sample_weight):
     """Reads a batch, computes its losses, and collects what moves tables."""
     feedback, positions, contexts = unpack_feedback(y_true)
-    heads = check_heads(y_pred, self.num_heads, self)
-    if not heads[0].shape.is_compatible_with(feedback.shape):
-      raise ValueError(
-          f"`y_pred` must score the items of `y_true`, {feedback.shape} "
-          f"(lists, items), but has scores of shape {heads[0].shape}; pad "
-          "features and feedback to one list size.")
+    heads = check_heads(y_pred, self.num_heads, self, feedback)
     slots = self.position_bias.find_slots(positions, contexts)
     observed = masking.valid_items(feedback)
     mask = tf.logical_and(observed, slots.valid)
