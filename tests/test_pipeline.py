@@ -331,6 +331,7 @@ def test_export_is_smaller_than_the_training_model(trained, tmp_path):
 @pytest.mark.parametrize("scorer, heads, strategy", [
     (_gam, 2, None), (_AttentionScorer, 2, None),
     (_dnn, 1, "MirroredStrategy")])
+@pytest.mark.slow
 def test_any_scorer(files, tmp_path, scorer, heads, strategy):
   run = _pipeline(files, tmp_path, scorer, heads=heads, strategy=strategy)
   run.train_and_validate()
@@ -365,6 +366,7 @@ def test_heads_that_cannot_be_told_apart():
     fit.ranker_of(model)
 
 
+@pytest.mark.slow
 def test_example(tmp_path):
   command = [sys.executable, str(_EXAMPLES / "elwc_pipeline.py"),
              f"--make_data={tmp_path}", "--queries=40", "--num_epochs=1",

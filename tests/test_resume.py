@@ -98,6 +98,7 @@ def _results(calls, name):
   return json.loads((calls.folder / f"{name}.json").read_text())["results"]
 
 
+@pytest.mark.slow
 def test_the_same_call_resumes(calls):
   for name in ("first", "second"):
     calls.check_killed(name)
@@ -111,6 +112,7 @@ def test_the_same_call_resumes(calls):
   assert "Resuming at step 4" in calls.read("second", "out")
 
 
+@pytest.mark.slow
 def test_the_results_are_those_of_an_uninterrupted_call(calls):
   whole, found = (
       _results(calls, name)["click"] for name in ("whole", "last"))
@@ -128,6 +130,7 @@ def test_the_results_are_those_of_an_uninterrupted_call(calls):
 @pytest.mark.parametrize("file", ["model/variables/variables",
                                   "checkpoints/best"])
 @pytest.mark.parametrize("method", ["unbiased", "unbiased-bayes"])
+@pytest.mark.slow
 def test_the_models_are_those_of_an_uninterrupted_call(calls, method, file):
   calls.out("last")
   whole, found = (tf.train.load_checkpoint(str(calls.folder / name / file))
@@ -140,6 +143,7 @@ def test_the_models_are_those_of_an_uninterrupted_call(calls, method, file):
                                rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_what_was_only_for_resuming_is_removed(calls):
   calls.out("last")
   for name in ("whole", "m"):
@@ -147,6 +151,7 @@ def test_what_was_only_for_resuming_is_removed(calls):
         "checkpoints", "logs", "model", "result.json", "settings.json"]
 
 
+@pytest.mark.slow
 def test_other_settings_are_an_error(calls):
   assert calls.read("other", "status") == "1"
   assert (
@@ -158,6 +163,7 @@ def test_other_settings_are_an_error(calls):
   assert calls.read("other", "out") == ""
 
 
+@pytest.mark.slow
 def test_a_finished_call_gives_its_results_again(calls):
   assert _results(calls, "all") == _results(calls, "last")
   assert "Training" not in calls.out("all")
