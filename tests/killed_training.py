@@ -1,21 +1,13 @@
 """Trainings that get killed, for tests: each in a process of its own."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 
-# Imports TensorFlow once and forks for each training.
-_RUN_ALL = """
-import importlib
-import json
-import os
+from forked_calls import ForkedCalls
+
+_PROGRAM = """
 import signal
-import sys
-import traceback
 
 import ultra_tfr
 import numpy as np
@@ -66,32 +58,16 @@ def fit(trust_bias, backup_first, folder, out):
   np.savez(out, **state)
 
 
-for number, call in enumerate(json.load(open("calls.json"))):
-  child = os.fork()
-  if not child:
-    for descriptor, kind in ((1, "out"), (2, "err")):
-      file = os.open(f"{number}.{kind}", os.O_WRONLY | os.O_CREAT)
-      os.dup2(file, descriptor)
-    code = 0
-    try:
-      if call["kill_after"]:
-        kill_after(call["kill_after"])
-      if "words" in call:
-        cli.run(["ultra-tfr", *call["words"]])
-      else:
-        fit(*call["fit"])
-    except SystemExit as end:
-      code = end.code
-    except BaseException:
-      traceback.print_exc()
-      code = 1
-    for stream in (sys.stdout, sys.stderr):
-      stream.flush()
-    os._exit(code or 0)
-  status = os.waitpid(child, 0)[1]
-  with open(f"{number}.status", "w") as file:
-    file.write(str(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else
-                   os.WEXITSTATUS(status)))
+def act(call):
+  if call["kill_after"]:
+    kill_after(call["kill_after"])
+  if "words" in call:
+    cli.run(["ultra-tfr", *call["words"]])
+  else:
+    fit(*call["fit"])
+
+
+run_all(act)
 """
 
 
@@ -106,7 +82,7 @@ def command(words, kill_after=None):
   return {"words": words, "kill_after": kill_after}
 
 
-class Trainings:
+class Trainings(ForkedCalls):
   """Trainings one after the other, in a folder.
 
   Args:
@@ -115,33 +91,12 @@ class Trainings:
   """
 
   def __init__(self, folder, calls):
-    self.folder = folder
-    self._numbers = {name: number for number, name in enumerate(calls)}
-    (folder / "calls.json").write_text(json.dumps(list(calls.values())))
-    with subprocess.Popen(
-        [sys.executable, "-c", _RUN_ALL], cwd=folder, stderr=subprocess.PIPE,
-        text=True, start_new_session=True) as process:
-      try:
-        _, errors = process.communicate(timeout=400)
-      finally:
-        # With all that it forked.
-        if process.poll() is None:
-          os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors[-2000:]
-
-  def read(self, name, kind):
-    """The output `out` or `err`, or the `status` of a training."""
-    return (self.folder / f"{self._numbers[name]}.{kind}").read_text()
+    super().__init__(folder, _PROGRAM, calls, timeout=400)
 
   def check_killed(self, name):
     """Asserts that a training was killed."""
     assert self.read(name, "status") == str(-signal.SIGKILL), (
         self.read(name, "err")[-2000:])
-
-  def out(self, name):
-    """The output of a training that came to its end."""
-    assert self.read(name, "status") == "0", self.read(name, "err")[-2000:]
-    return self.read(name, "out")
 
   def state(self, name):
     """The final state that a training by `fit` wrote to its file."""
