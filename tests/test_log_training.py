@@ -260,6 +260,22 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   assert keeper.bias.click_relevant[0, 1] == pytest.approx(0.2)
 
 
+def test_without_propensities_each_validation_is_judged_once(monkeypatch):
+  results = iter([0.5, np.nan, 0.9, 0.1])
+  monkeypatch.setattr(log_training._KeepBest, "_validate",
+                      lambda keeper, bias: (next(results), 0.0))
+  model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+  log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
+  keeper = log_training._KeepBest(log, "name", None)
+  keeper.set_model(model)
+  for epoch in range(4):
+    model.set_weights([np.full((1, 1), epoch), np.full(1, epoch)])
+    keeper.on_epoch_end(epoch, {"loss": 1.0})
+    assert len(keeper._kept) == 1
+  keeper.on_train_end()
+  assert model.get_weights()[1].tolist() == [2]
+
+
 def test_feedback_that_is_not_there_is_none_in_the_history():
   table = click_logs.small()
   with pytest.warns(UserWarning, match="there was nothing to learn from"):

@@ -237,7 +237,7 @@ class _KeepBest(tf.keras.callbacks.Callback):
     self._valid = log.parts["valid"]
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
-    self._weights = []  # After each validation.
+    self._kept = []  # Values and weights of validations.
     self.bias = None
 
   def _bias(self):
@@ -257,7 +257,9 @@ class _KeepBest(tf.keras.callbacks.Callback):
     logs[MONITOR] = value
     if bias is not None:
       logs["val_log_likelihood"] = likelihood
-    self._weights.append(self.model.get_weights())
+    self._kept.append((value, self.model.get_weights()))
+    if bias is None:
+      self._kept = [self._best()]  # What cannot win any more.
 
   def _validate(self, bias):
     """SNIPS DCG@10, and with a bias the log-likelihood of clicks."""
@@ -285,10 +287,18 @@ class _KeepBest(tf.keras.callbacks.Callback):
     del logs
     # The bias is that after the last step: it converges, and does not overfit.
     self.bias = self._bias()
-    best, best_weights = -np.inf, self.model.get_weights()
-    for weights in self._weights:
-      self.model.set_weights(weights)
-      value, _ = self._validate(self.bias)
-      if np.isfinite(value) and value > best:
-        best, best_weights = value, weights
-    self.model.set_weights(best_weights)
+    if self.bias is not None:
+      self._kept = [
+          (self._value(weights), weights) for _, weights in self._kept]
+    self.model.set_weights(self._best()[1])
+
+  def _value(self, weights):
+    """The value of weights by the last bias."""
+    self.model.set_weights(weights)
+    return self._validate(self.bias)[0]
+
+  def _best(self):
+    """The best value that is one, and its weights; else the last ones."""
+    finite = [kept for kept in self._kept if np.isfinite(kept[0])]
+    last = self._kept[-1] if self._kept else (None, self.model.get_weights())
+    return max(finite, key=lambda kept: kept[0], default=last)
