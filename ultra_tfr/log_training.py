@@ -155,7 +155,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
       len(log.positions),
       "click" if log.feedback_kind == "binary" else "dwell",
       num_contexts=len(log.contexts))
-  if method.num_heads > 1:
+  if method.starts_relevance:
     scorers.start_relevance(model, _highest_rate(log) / INITIAL_SCALE)
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)

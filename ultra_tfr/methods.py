@@ -45,6 +45,7 @@ class Method:
     estimates_examination: a training ends with an examination curve, which is
       `propensities()["examination"]` of the layer.
     callback: makes the callback that moves the layer, or None.
+    starts_relevance: `scorers.start_relevance` gives the model its start.
   """
 
   summary: str
@@ -56,6 +57,7 @@ class Method:
   knows_examination: bool = False
   estimates_examination: bool = False
   callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
+  starts_relevance: bool = False
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
             num_contexts=1):
@@ -166,21 +168,25 @@ def _paper_method(summary, use_metric, trust_bias):
       layer=functools.partial(PositionBias, trust_bias=trust_bias,
                               initial_examination=0.9),
       callback=functools.partial(PropensityEM, averaging="parameters",
-                                 step_size=0.05, step_decay=0.05))
+                                 step_size=0.05, step_decay=0.05),
+      starts_relevance=True)
 
 
-def _em_method(summary, loss, num_heads, trust_bias=None, feedback=FEEDBACK):
+def _em_method(summary, loss, num_heads, trust_bias=None, feedback=FEEDBACK,
+               starts_relevance=True):
   return Method(
       summary, loss, num_heads=num_heads, feedback=feedback,
       layer=functools.partial(PositionBias, trust_bias=trust_bias),
-      estimates_examination=True, callback=PropensityEM)
+      estimates_examination=True, callback=PropensityEM,
+      starts_relevance=starts_relevance)
 
 
 def _tower_method(summary, loss, modes, feedback=(DWELL,)):
   return Method(
       summary, loss, num_heads=len(modes), feedback=feedback,
       layer=functools.partial(ShallowTower, modes=modes),
-      estimates_examination="product" in modes, callback=PositionUpdates)
+      estimates_examination="product" in modes, callback=PositionUpdates,
+      starts_relevance=len(modes) > 1)
 
 
 METHODS = {
@@ -230,7 +236,7 @@ METHODS = {
     "trust-affine": _em_method(
         "cross-entropy of clicks corrected for examination and trust",
         _for_clicks(AffineCorrectionLoss), num_heads=1, trust_bias="position",
-        feedback=(CLICK,)),
+        feedback=(CLICK,), starts_relevance=False),
     "baseline-v1": _tower_method(
         "V1: position added to the prediction of the feedback", _synthesised,
         ["additive"], FEEDBACK),

@@ -67,7 +67,8 @@ class RegressionEMLoss(_PointwiseLoss):
 
   The cross-entropy of the score against P(r > 0 | c), the posterior of the E
   step by the present propensities and the present score. Any feedback above 0
-  is a click.
+  is a click. Start the score near the share of relevant items, the same for
+  all items (`scorers.start_relevance`): EM confirms what it starts with.
 
   Args:
     position_bias: a `PositionBias`, without pairwise trust bias.

@@ -189,9 +189,12 @@ def start_relevance(model, probability):
   feedback at the most clicked position, divided by the examination that EM
   starts from there, is near the truth.
 
+  In a model with scores alone the score is the relevance logit, and it also
+  starts flat, the same for all items: what a random start says of items that
+  are seldom seen EM would confirm for long.
+
   Args:
-    model: a model made by `build_model`; without a relevance head nothing
-      happens.
+    model: a model made by `build_model`.
     probability: of relevance; kept in [0.01, 0.5].
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
@@ -200,10 +203,12 @@ def start_relevance(model, probability):
   0.1
   """
   probability = float(np.clip(probability, 0.01, 0.5))
-  names = [layer.name for layer in model.layers]
-  if RELEVANCE_LAYER in names:
+  if RELEVANCE_LAYER in [layer.name for layer in model.layers]:
     last = model.get_layer(RELEVANCE_LAYER).layers[-1]
-    last.bias.assign([np.log(probability / (1.0 - probability))])
+  else:
+    last = model.get_layer(RANKING_LAYER).layers[-1]
+    last.kernel.assign(tf.zeros_like(last.kernel))
+  last.bias.assign([np.log(probability / (1.0 - probability))])
 
 
 def ranking_model(model):

@@ -219,7 +219,7 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       settings.dropout)
   loss, bias, callbacks = method.build(
       task.num_positions, feedback, task.true_examination)
-  if method.num_heads > 1:
+  if method.starts_relevance:
     scorers.start_relevance(
         model, _highest_click_rate(task.stream) / INITIAL_SCALE)
   rate = tf.keras.optimizers.schedules.CosineDecay(
