@@ -17,9 +17,10 @@ NUM_POSITIONS = 4
 NAMES = [
     "oracle-pairwise", "oracle-pointwise", "oracle-clicks", "naive-pairwise",
     "naive-pointwise", "naive-lambda", "ipw-known", "unbiased",
-    "unbiased-bayes", "unbiased-ipw", "paper-opt", "paper-bayes", "paper-ipw",
-    "regression-em", "dla", "pairwise-debiasing", "trust-affine",
-    "baseline-v1", "baseline-v2", "baseline-v3", "baseline-v4"]
+    "unbiased-trust", "unbiased-bayes", "unbiased-ipw", "paper-opt",
+    "paper-bayes", "paper-ipw", "regression-em", "dla",
+    "pairwise-debiasing", "trust-affine", "baseline-v1", "baseline-v2",
+    "baseline-v3", "baseline-v4"]
 CLICKS_ONLY = {"regression-em", "dla", "pairwise-debiasing", "trust-affine"}
 DWELL_ONLY = {"baseline-v2", "baseline-v3", "baseline-v4"}
 # The layers that learn something, but no examination curve.
@@ -178,10 +179,18 @@ def test_kind_of_feedback_matters():
                     tfr.keras.losses.SigmoidCrossEntropyLoss)
   assert isinstance(_build("naive-pointwise", "dwell")[0],
                     tfr.keras.losses.MeanSquaredLoss)
-  for name in ("unbiased", "unbiased-bayes", "unbiased-ipw"):
+  for name in ("unbiased", "unbiased-trust", "unbiased-bayes", "unbiased-ipw"):
     kinds = [_build(name, feedback)[0].get_config()["feedback"]
              for feedback in ("click", "dwell")]
     assert kinds == ["binary", "graded"]
+
+
+def test_unbiased_and_unbiased_trust_differ_in_their_start_alone():
+  usual, trust = (_build(name, "click")[1].get_config()
+                  for name in ("unbiased", "unbiased-trust"))
+  assert {key: (usual[key], trust[key]) for key in usual
+          if usual[key] != trust[key]} == {
+              "initial_click_irrelevant": (0.02, 0.3)}
 
 
 def test_gain_of_paper_opt_is_linear_for_dwell_times():

@@ -22,8 +22,8 @@ from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.log_bias import Bias
 
 # Those that learn from feedback alone, with a bias for each context or without.
-METHODS = ("unbiased", "unbiased-ipw", "unbiased-bayes", "naive-pairwise",
-           "paper-opt", "paper-bayes", "paper-ipw")
+METHODS = ("unbiased", "unbiased-trust", "unbiased-ipw", "unbiased-bayes",
+           "naive-pairwise", "paper-opt", "paper-bayes", "paper-ipw")
 MONITOR = "val_snips_dcg@10"
 # Requests that one validation looks at, so that it takes seconds on any log.
 VALIDATION_REQUESTS = 20000

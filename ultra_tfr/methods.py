@@ -172,11 +172,10 @@ def _paper_method(summary, use_metric, trust_bias):
       starts_relevance=True)
 
 
-def _em_method(summary, loss, num_heads, trust_bias=None, feedback=FEEDBACK,
+def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
                starts_relevance=True):
   return Method(
-      summary, loss, num_heads=num_heads, feedback=feedback,
-      layer=functools.partial(PositionBias, trust_bias=trust_bias),
+      summary, loss, num_heads=num_heads, feedback=feedback, layer=layer,
       estimates_examination=True, callback=PropensityEM,
       starts_relevance=starts_relevance)
 
@@ -188,6 +187,8 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
       estimates_examination="product" in modes, callback=PositionUpdates,
       starts_relevance=len(modes) > 1)
 
+
+_TrustByPosition = functools.partial(PositionBias, trust_bias="position")
 
 METHODS = {
     "oracle-pairwise": Method(
@@ -209,11 +210,15 @@ METHODS = {
         layer=PositionBias, knows_examination=True),
     "unbiased": _em_method(
         "closed-form pair weights, examination and click noise by EM",
-        _unbiased(), num_heads=2, trust_bias="position"),
+        _unbiased(), num_heads=2, layer=_TrustByPosition),
+    "unbiased-trust": _em_method(
+        "the same, started from many clicks on irrelevant documents",
+        _unbiased(), num_heads=2, layer=functools.partial(
+            _TrustByPosition, initial_click_irrelevant=0.3)),
     "unbiased-bayes": _em_method(
         "Bayes-IPW, pairwise trust bias by EM",
         _unbiased(examination_posterior="prior"), num_heads=2,
-        trust_bias="pairwise"),
+        layer=functools.partial(PositionBias, trust_bias="pairwise")),
     "unbiased-ipw": _em_method(
         "IPW, examination by EM", _unbiased(), num_heads=2),
     "paper-opt": _paper_method(
@@ -235,7 +240,7 @@ METHODS = {
         layer=ClickRatios, callback=PositionUpdates),
     "trust-affine": _em_method(
         "cross-entropy of clicks corrected for examination and trust",
-        _for_clicks(AffineCorrectionLoss), num_heads=1, trust_bias="position",
+        _for_clicks(AffineCorrectionLoss), num_heads=1, layer=_TrustByPosition,
         feedback=(CLICK,), starts_relevance=False),
     "baseline-v1": _tower_method(
         "V1: position added to the prediction of the feedback", _synthesised,
