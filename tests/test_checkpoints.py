@@ -17,7 +17,7 @@ FLAT, STEEP = np.array([1.0, 1.0]), np.array([0.9, 0.27])
 class _Keeper:
   """A `KeepBest` before two validations, with a curve for each."""
 
-  def __init__(self, curves, folder=None):
+  def __init__(self, curves, folder=None, slack=2.0):
     features = np.array([[[1.0], [0.0]]], np.float32)
     stream = types.SimpleNamespace(
         features=features, labels=np.array([[1.0, 1.0]], np.float32),
@@ -29,7 +29,7 @@ class _Keeper:
     self.model.compile("sgd", "mse")
     self._curves, self.curve = list(curves), None
     self.keeper = checkpoints.KeepBest(
-        valid, stream, lambda: self.curve, folder)
+        valid, stream, lambda: self.curve, folder, slack)
     self.keeper.set_model(self.model)
 
   def validate(self, step, weights):
@@ -62,12 +62,27 @@ def test_clicks_of_all_validations_count_by_the_last_curve(
   assert run.picked("clicks") == SECOND
 
 
-def test_without_a_curve_the_best_of_the_moment_is_the_best():
+def test_without_a_curve_feedback_counts_as_it_is():
   run = _Keeper([None, None, None])
   run.validate(1, SECOND)
   run.validate(2, FIRST)
   run.validate(3, SECOND)
-  assert len(run.keeper._weights) == 1  # What cannot win is forgotten.
   run.keeper.on_train_end()
   assert run.keeper.picks_agree()
   assert run.picked("clicks") == FIRST
+
+
+@pytest.mark.parametrize("slack, expected", [(2.0, SECOND), (0.0, FIRST)])
+def test_clicks_prefer_the_later_of_weights_that_are_about_as_good(
+    slack, expected):
+  # 100 lists like the other, and 95 in which the second item is the better one.
+  run = _Keeper([None, None], slack=slack)
+  stream = run.keeper._stream
+  stream.features = np.repeat(stream.features, 195, axis=0)
+  stream.labels = np.repeat(stream.labels, 195, axis=0)
+  run.keeper._feedback = np.repeat(
+      [[5.0, 2.0], [2.0, 5.0]], [100, 95], axis=0).astype(np.float32)
+  run.validate(1, FIRST)
+  run.validate(2, SECOND)
+  run.keeper.on_train_end()
+  assert run.picked("clicks") == expected

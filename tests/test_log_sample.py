@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import click_logs
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_sample
-from ultra_tfr import log_training
 
 
 def test_rows_are_those_of_the_log():
@@ -25,7 +25,7 @@ def test_rows_are_those_of_the_log():
   scores, relevance = (
       np.concatenate([values[batch.positions > 0] for values, batch in
                       zip(found, batches)]) for found in zip(*(
-                          log_training.predict(fitted.model, batch)
+                          log_checkpoints.predict(fitted.model, batch)
                           for batch in batches)))
   np.testing.assert_allclose(sample.scores, scores, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(sample.relevance, relevance, rtol=1e-4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import click_logs
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_training
 
 _OTHER_PROCESS = """
@@ -47,12 +48,12 @@ def test_saved_models_are_the_same_in_another_process(tmp_path):
       env={**os.environ, "TF_USE_LEGACY_KERAS": "1"})
   assert done.returncode == 0, done.stderr[-2000:]
   found = np.load(tmp_path / "out.npz")
-  scores, _ = log_training.predict(fitted.model, batch)
+  scores, _ = log_checkpoints.predict(fitted.model, batch)
   np.testing.assert_allclose(found["served"], scores, rtol=1e-4, atol=1e-5)
   np.testing.assert_array_equal(found["bias"], fitted.bias.click_relevant)
   again = log_training.load(str(tmp_path / "saved"))
   np.testing.assert_array_equal(
-      log_training.predict(again.model, batch)[0], scores)
+      log_checkpoints.predict(again.model, batch)[0], scores)
   assert again.bias.to_config() == fitted.bias.to_config()
   assert again.history == fitted.history
   with click_logs.read(click_logs.small(), schema=again.schema) as other:

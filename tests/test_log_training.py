@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import click_logs
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_training
 from ultra_tfr import methods
 from ultra_tfr import scorers
@@ -35,7 +36,7 @@ def _scores(model, log):
   """The scores of all items of the training part."""
   batches = list(log.parts["train"].batches(1000))
   assert len(batches) == 1
-  scores, _ = log_training.predict(model, batches[0])
+  scores, _ = log_checkpoints.predict(model, batches[0])
   return scores[batches[0].weights > 0]
 
 
@@ -104,7 +105,7 @@ def test_curves_and_ranker_are_good_on_an_easy_log():
   # The scores order items as their attraction does.
   score, attraction = [], []
   for batch in log.parts["test"].batches(1000):
-    score.append(log_training.predict(fitted.model, batch)[0].ravel())
+    score.append(log_checkpoints.predict(fitted.model, batch)[0].ravel())
     attraction.append(click_logs.attraction(truth, batch).ravel())
   assert np.corrcoef(*map(np.concatenate, (score, attraction)))[0, 1] > 0.8
 
@@ -231,6 +232,12 @@ def test_validation_never_reaches_the_bias():
   assert first.history["loss"] == second.history["loss"]
 
 
+def _found(value):
+  """A validation of two requests that agree on the value."""
+  return log_checkpoints._Validation(
+      value, np.full(2, value), np.ones(2), -1.0)
+
+
 @pytest.mark.parametrize("values, kept", [
     ([0.5, 0.9, 0.1], 1), ([0.9, 0.5, 0.1], 0), ([np.nan] * 3, 2)])
 def test_the_best_parameters_are_kept(values, kept, monkeypatch):
@@ -238,13 +245,13 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   def validate(keeper, bias):
     epoch = int(keeper.model.get_weights()[1][0])
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
-    return (values[epoch] if is_last else 2.0 - epoch), -1.0
+    return _found(values[epoch] if is_last else 2.0 - epoch)
 
-  monkeypatch.setattr(log_training._KeepBest, "_validate", validate)
+  monkeypatch.setattr(log_checkpoints.KeepBest, "_validate", validate)
   layer = PositionBias(2)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
-  keeper = log_training._KeepBest(log, "name", layer)
+  keeper = log_checkpoints.KeepBest(log, "name", layer)
   keeper.set_model(model)
   for epoch, value in enumerate(values):
     model.set_weights([np.full((1, 1), epoch), np.full(1, epoch)])
@@ -262,16 +269,15 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
 
 def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   results = iter([0.5, np.nan, 0.9, 0.1])
-  monkeypatch.setattr(log_training._KeepBest, "_validate",
-                      lambda keeper, bias: (next(results), 0.0))
+  monkeypatch.setattr(log_checkpoints.KeepBest, "_validate",
+                      lambda keeper, bias: _found(next(results)))
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
-  keeper = log_training._KeepBest(log, "name", None)
+  keeper = log_checkpoints.KeepBest(log, "name", None)
   keeper.set_model(model)
   for epoch in range(4):
     model.set_weights([np.full((1, 1), epoch), np.full(1, epoch)])
     keeper.on_epoch_end(epoch, {"loss": 1.0})
-    assert len(keeper._kept) == 1
   keeper.on_train_end()
   assert model.get_weights()[1].tolist() == [2]
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from ultra_tfr import run_folder
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
+from ultra_tfr.evaluation import choice
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.heads import ranking_head
 
@@ -26,8 +27,9 @@ class KeepBest(tf.keras.callbacks.Callback):
   of simulated feedback on the lists that users saw, with the inverse of what
   the method knows of examination as weights. Values by clicks compare only
   with the same weights, so all validations are judged again by the curve that
-  training ends with; the logs have those of the moment. Training ends with the
-  best weights by labels.
+  training ends with; the logs have those of the moment. They are noisy, so the
+  choice is `evaluation.choice.last_as_good`. Training ends with the best
+  weights by labels.
 
   With a folder the best weights by labels are written to `checkpoints/best` in
   it, and all that is remembered to a file, which the next object reads: so a
@@ -39,17 +41,20 @@ class KeepBest(tf.keras.callbacks.Callback):
     curve: a function that gives the examination `[K]` of the moment, or None
       where the method knows none.
     folder: an existing one, or None.
+    slack: of `last_as_good`; 0 for a training whose steps do not fall.
   """
 
-  def __init__(self, valid, valid_stream, curve=lambda: None, folder=None):
+  def __init__(self, valid, valid_stream, curve=lambda: None, folder=None,
+               slack=2.0):
     super().__init__()
-    self._folder = folder
+    self._folder, self._slack = folder, slack
     self._valid, self._stream, self._curve = valid, valid_stream, curve
     self._feedback = np.sum([
         np.maximum(valid_stream.draw(epoch), 0.0) for epoch in range(_SESSIONS)
     ], axis=0, dtype=np.float32)
-    # By pick the best value and its step, and by step the weights.
-    self._best = dict.fromkeys(PICKS, (-np.inf, None))
+    self._best_value = -np.inf
+    # The step of each pick, and the weights of each validation by step.
+    self._picked = dict.fromkeys(PICKS)
     self._weights = {}
     # Validations up to this step were counted before the training was killed.
     self._counted = 0
@@ -59,68 +64,53 @@ class KeepBest(tf.keras.callbacks.Callback):
   def on_epoch_end(self, epoch, logs=None):
     """Validates."""
     del epoch
-    values = {
-        "labels": ranking.evaluate(self.model, self._valid, (10,))["ndcg@10"],
-        "clicks": self._by_clicks()}
+    value = ranking.evaluate(self.model, self._valid, (10,))["ndcg@10"]
     if logs is not None:
-      logs["val_ndcg@10"] = values["labels"]
-      logs["val_snips_dcg@10"] = values["clicks"]
+      logs["val_ndcg@10"] = value
+      dcg, gain = self._judge_by_clicks()
+      logs["val_snips_dcg@10"] = dcg.sum() / gain.sum() if gain.any() else 0.0
     step = int(self.model.optimizer.iterations)
     if step <= self._counted:
       return
-    for pick, value in values.items():
-      if value > self._best[pick][0]:
-        self._best[pick] = value, step
-    if self._curve() is not None or step in self._steps():
-      self._weights[step] = self.model.get_weights()
-    if self._curve() is None:
-      self._drop_others()
+    self._weights[step] = self.model.get_weights()
+    if value > self._best_value:
+      self._best_value, self._picked["labels"] = value, step
     if self._folder is not None:
-      if step == self._best["labels"][1]:
+      if step == self._picked["labels"]:
         self.model.save_weights(
             os.path.join(self._folder, "checkpoints", "best"))
       self._write(step)
 
   def on_train_end(self, logs=None):
-    """Judges by clicks again, and ends with the best weights by labels."""
+    """Judges by clicks, and ends with the best weights by labels."""
     del logs
-    if self._curve() is not None:
-      self._best["clicks"] = -np.inf, None
-      for step, weights in sorted(self._weights.items()):
-        self.model.set_weights(weights)
-        value = self._by_clicks()
-        if value > self._best["clicks"][0]:
-          self._best["clicks"] = value, step
-    self._drop_others()
+    steps, found = sorted(self._weights), []
+    for step in steps:
+      self.model.set_weights(self._weights[step])
+      dcg, gain = self._judge_by_clicks()
+      found.append(dcg)
+    if steps:
+      self._picked["clicks"] = steps[
+          choice.last_as_good(found, gain, self._slack)]
     self.restore("labels")
 
   def restore(self, pick):
-    """Gives the model the weights of a pick; the last ones if none was best.
+    """Gives the model the weights of a pick; the last ones if there is none.
 
     Args:
-      pick: `"labels"` or `"clicks"`.
+      pick: `"labels"`, or after training `"clicks"`.
     """
-    step = self._best[pick][1]
+    step = self._picked[pick]
     if step is not None:
       self.model.set_weights(self._weights[step])
 
   def picks_agree(self):
     """Whether labels and clicks chose the same weights."""
-    return len(self._steps()) == 1
-
-  def _steps(self):
-    """The steps of the best values."""
-    return {step for _, step in self._best.values()}
-
-  def _drop_others(self):
-    """Forgets weights that no value chose."""
-    for step in set(self._weights) - self._steps():
-      del self._weights[step]
+    return len(set(self._picked.values())) == 1
 
   def _write(self, step):
-    arrays = {"step": step}
-    for pick, (value, best_step) in self._best.items():
-      arrays[pick] = [value, np.nan if best_step is None else best_step]
+    arrays = {"step": step, "best": self._best_value,
+              "labels": self._picked["labels"] or 0}
     for kept, weights in self._weights.items():
       arrays.update({f"{kept}_{i}": w for i, w in enumerate(weights)})
     path = os.path.join(self._folder, run_folder.BEST)
@@ -135,21 +125,21 @@ class KeepBest(tf.keras.callbacks.Callback):
       return
     with np.load(path, allow_pickle=False) as arrays:
       self._counted = int(arrays["step"])
-      for pick in PICKS:
-        value, step = arrays[pick].tolist()
-        self._best[pick] = value, None if np.isnan(step) else int(step)
+      self._best_value = float(arrays["best"])
+      self._picked["labels"] = int(arrays["labels"]) or None
       names = [name.split("_") for name in arrays if "_" in name]
       for kept in {step for step, _ in names}:
         count = sum(step == kept for step, _ in names)
         self._weights[int(kept)] = [
             arrays[f"{kept}_{i}"] for i in range(count)]
 
-  def _by_clicks(self):
+  def _judge_by_clicks(self):
+    """DCG and gain of each list, `[N]`, by the curve of the moment."""
     features, labels = self._stream.features, self._stream.labels
     curve = self._curve()
     examination = np.ones(labels.shape[1]) if curve is None else np.maximum(
         np.asarray(curve) / curve[0], _MIN_EXAMINATION)
-    gains = discounted = 0.0
+    found = []
     for start in range(0, len(labels), _BATCH_LISTS):
       rows = slice(start, start + _BATCH_LISTS)
       mask = masking.valid_items(tf.constant(labels[rows]))
@@ -157,9 +147,8 @@ class KeepBest(tf.keras.callbacks.Callback):
           ranking_head(self.model(features[rows], training=False)),
           tf.constant(self._feedback[rows] / examination, tf.float32), mask,
           (10,))
-      gains += float(tf.reduce_sum(totals.gain))
-      discounted += float(tf.reduce_sum(totals.dcg))
-    return discounted / gains if gains else 0.0
+      found.append((totals.dcg[:, 0], totals.gain))
+    return tuple(np.concatenate(part) for part in zip(*found))
 
 
 class Backup(tf.keras.callbacks.BackupAndRestore):

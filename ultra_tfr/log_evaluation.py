@@ -4,7 +4,7 @@ import numpy as np
 
 from ultra_tfr import json_files
 from ultra_tfr import log_bias
-from ultra_tfr import log_training
+from ultra_tfr import log_checkpoints
 from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation.log_totals import LogTotals
 from ultra_tfr.report import align
@@ -53,7 +53,7 @@ class LogEvaluator:
       if model is None:
         scores = -batch.positions.astype(np.float64)
       else:
-        scores, relevance = log_training.predict(model, batch)
+        scores, relevance = log_checkpoints.predict(model, batch)
         if bias is not None and relevance is not None:
           counts = batch.weights > 0
           clicks.append([

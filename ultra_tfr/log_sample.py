@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ultra_tfr import log_training
+from ultra_tfr import log_checkpoints
 from ultra_tfr.data.click_log import PARTS
 
 # Requests scored at a time, at most.
@@ -69,7 +69,7 @@ def draw(log, model, max_requests=200000):
 
 
 def _flat(batch, model):
-  scores, relevance = log_training.predict(model, batch)
+  scores, relevance = log_checkpoints.predict(model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [

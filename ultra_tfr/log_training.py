@@ -10,23 +10,16 @@ import tensorflow as tf
 
 from ultra_tfr import arguments
 from ultra_tfr import json_files
-from ultra_tfr import log_bias
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_model
 from ultra_tfr import methods
 from ultra_tfr import scorers
-from ultra_tfr.data import log_store
-from ultra_tfr.evaluation import counterfactual
-from ultra_tfr.evaluation.log_totals import LogTotals
-from ultra_tfr.heads import split_heads
 from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.log_bias import Bias
 
 # Those that learn from feedback alone, with a bias for each context or without.
 METHODS = ("unbiased", "unbiased-trust", "unbiased-ipw", "unbiased-bayes",
            "naive-pairwise", "paper-opt", "paper-bayes", "paper-ipw")
-MONITOR = "val_snips_dcg@10"
-# Requests that one validation looks at, so that it takes seconds on any log.
-VALIDATION_REQUESTS = 20000
 SCHEMA_FILE = "log.json"
 _MODEL_FILE = "training_model.keras"
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
@@ -161,10 +154,10 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
       settings.learning_rate, settings.steps)
   model.compile(tf.keras.optimizers.Adam(rate), loss)
   callbacks = list(callbacks)
-  keeper = _KeepBest(log, method_name, bias)
+  keeper = log_checkpoints.KeepBest(log, method_name, bias)
   callbacks.append(keeper)
   if logs_folder is not None:
-    # After `_KeepBest`, which puts the validation result into the logs.
+    # After `KeepBest`, which puts the validation result into the logs.
     callbacks.append(
         tf.keras.callbacks.TensorBoard(logs_folder, write_graph=False))
   dataset = log.parts["train"].dataset(settings.batch_size, seed)
@@ -209,96 +202,3 @@ def _highest_rate(log):
   whole = sums.sum(axis=(1, 2), keepdims=True)
   sums += 20.0 * whole / max(whole.sum(), 1e-30)
   return (sums[1] / np.maximum(sums.sum(axis=0), 1e-30)).max()
-
-
-def predict(model, batch):
-  """Scores and relevance probabilities of a `LoggedBatch`.
-
-  Args:
-    model: a model made by `log_model.build_log_model`.
-    batch: a `LoggedBatch`.
-
-  Returns:
-    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
-    model without a relevance head.
-  """
-  inputs = {name: tf.constant(value) for name, value in
-            log_store.model_inputs(batch).items()}
-  heads = split_heads(model(inputs, training=False))
-  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
-  return heads[0].numpy(), relevance
-
-
-class _KeepBest(tf.keras.callbacks.Callback):
-  """Validates on the log each epoch and ends with the best weights."""
-
-  def __init__(self, log, method_name, layer):
-    super().__init__()
-    self._valid = log.parts["valid"]
-    self._binary = log.feedback_kind == "binary"
-    self._method_name, self._layer = method_name, layer
-    self._kept = []  # Values and weights of validations.
-    self.bias = None
-
-  def _bias(self):
-    if self._layer is None:
-      return None
-    return Bias.of_layer(self._method_name, self._layer)
-
-  def on_epoch_end(self, epoch, logs=None):
-    if not np.isfinite(logs["loss"]):
-      raise ValueError(
-          "The training diverged: its loss was no number any more after "
-          f"validation {epoch + 1}; lower the learning rate.")
-    if not len(self._valid):
-      return
-    bias = self._bias()
-    value, likelihood = self._validate(bias)
-    logs[MONITOR] = value
-    if bias is not None:
-      logs["val_log_likelihood"] = likelihood
-    self._kept.append((value, self.model.get_weights()))
-    if bias is None:
-      self._kept = [self._best()]  # What cannot win any more.
-
-  def _validate(self, bias):
-    """SNIPS DCG@10, and with a bias the log-likelihood of clicks."""
-    totals = LogTotals(topn=(10,))
-    likelihood, seen, items = 0.0, 0, 0
-    for batch in self._valid.batches(1024):
-      scores, relevance = predict(self.model, batch)
-      log_bias.add_totals(totals, scores, batch, bias, self._binary)
-      if bias is not None:
-        counts = batch.weights > 0
-        found = counterfactual.click_likelihood(
-            np.where(counts, batch.feedback, -1.0),
-            log_bias.click_probability(bias, relevance, batch),
-            batch.positions)
-        likelihood += np.nan_to_num(found.log_likelihood) * counts.sum()
-        items += counts.sum()
-      seen += len(scores)
-      if seen >= VALIDATION_REQUESTS:
-        break
-    value = counterfactual.summarize(
-        totals, replicates=2).estimates["snips_dcg@10"].value
-    return value, float(likelihood / max(items, 1))
-
-  def on_train_end(self, logs=None):
-    del logs
-    # The bias is that after the last step: it converges, and does not overfit.
-    self.bias = self._bias()
-    if self.bias is not None:
-      self._kept = [
-          (self._value(weights), weights) for _, weights in self._kept]
-    self.model.set_weights(self._best()[1])
-
-  def _value(self, weights):
-    """The value of weights by the last bias."""
-    self.model.set_weights(weights)
-    return self._validate(self.bias)[0]
-
-  def _best(self):
-    """The best value that is one, and its weights; else the last ones."""
-    finite = [kept for kept in self._kept if np.isfinite(kept[0])]
-    last = self._kept[-1] if self._kept else (None, self.model.get_weights())
-    return max(finite, key=lambda kept: kept[0], default=last)

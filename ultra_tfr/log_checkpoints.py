@@ -1,0 +1,136 @@
+"""Scores of logged requests, and the choice of a checkpoint by them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import log_bias
+from ultra_tfr.data import log_store
+from ultra_tfr.evaluation import choice
+from ultra_tfr.evaluation import counterfactual
+from ultra_tfr.evaluation.log_totals import LogTotals
+from ultra_tfr.heads import split_heads
+from ultra_tfr.log_bias import Bias
+
+_MONITOR = "val_snips_dcg@10"
+# Requests that one validation looks at, so that it takes seconds on any log.
+_VALIDATION_REQUESTS = 20000
+
+
+def predict(model, batch):
+  """Scores and relevance probabilities of a `LoggedBatch`.
+
+  Args:
+    model: a model made by `log_model.build_log_model`.
+    batch: a `LoggedBatch`.
+
+  Returns:
+    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
+    model without a relevance head.
+  """
+  inputs = {name: tf.constant(value) for name, value in
+            log_store.model_inputs(batch).items()}
+  heads = split_heads(model(inputs, training=False))
+  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
+  return heads[0].numpy(), relevance
+
+
+class _Validation(NamedTuple):
+  """How a ranker does on the validation part.
+
+  Attributes:
+    value: SNIPS DCG@10.
+    dcg: `[N]`, of each request.
+    gain: `[N]`, of each request.
+    log_likelihood: of the clicks, a mean over items; 0 without a bias.
+  """
+
+  value: float
+  dcg: np.ndarray
+  gain: np.ndarray
+  log_likelihood: float
+
+
+class KeepBest(tf.keras.callbacks.Callback):
+  """Validates on the log each epoch and ends with the best weights.
+
+  The value is SNIPS DCG@10 by what the bias layer knows. All validations are
+  judged again by the bias that training ends with, and the choice among them is
+  `evaluation.choice.last_as_good`.
+
+  Args:
+    log: a `ClickLog`; without a validation part the last weights stay.
+    method_name: of the method that is trained.
+    layer: its bias layer, or None.
+
+  Attributes:
+    bias: the `Bias` that training ended with, or None without a layer.
+  """
+
+  def __init__(self, log, method_name, layer):
+    super().__init__()
+    self._valid = log.parts["valid"]
+    self._binary = log.feedback_kind == "binary"
+    self._method_name, self._layer = method_name, layer
+    # What `_validate` finds, and the weights, of each validation.
+    self._kept = []
+    self.bias = None
+
+  def _bias(self):
+    if self._layer is None:
+      return None
+    return Bias.of_layer(self._method_name, self._layer)
+
+  def on_epoch_end(self, epoch, logs=None):
+    if not np.isfinite(logs["loss"]):
+      raise ValueError(
+          "The training diverged: its loss was no number any more after "
+          f"validation {epoch + 1}; lower the learning rate.")
+    if not len(self._valid):
+      return
+    bias = self._bias()
+    found = self._validate(bias)
+    logs[_MONITOR] = found.value
+    if bias is not None:
+      logs["val_log_likelihood"] = found.log_likelihood
+    self._kept.append((found, self.model.get_weights()))
+
+  def _validate(self, bias):
+    """Judges by clicks, and with a bias tells how likely they are."""
+    totals = LogTotals(topn=(10,))
+    likelihood, seen, items = 0.0, 0, 0
+    for batch in self._valid.batches(1024):
+      scores, relevance = predict(self.model, batch)
+      log_bias.add_totals(totals, scores, batch, bias, self._binary)
+      if bias is not None:
+        counts = batch.weights > 0
+        found = counterfactual.click_likelihood(
+            np.where(counts, batch.feedback, -1.0),
+            log_bias.click_probability(bias, relevance, batch),
+            batch.positions)
+        likelihood += np.nan_to_num(found.log_likelihood) * counts.sum()
+        items += counts.sum()
+      seen += len(scores)
+      if seen >= _VALIDATION_REQUESTS:
+        break
+    table = totals.table()
+    return _Validation(
+        counterfactual.summarize(
+            totals, replicates=2).estimates["snips_dcg@10"].value,
+        table[:, 3], table[:, 1], float(likelihood / max(items, 1)))
+
+  def on_train_end(self, logs=None):
+    del logs
+    # The bias is that after the last step: it converges, and does not overfit.
+    self.bias = self._bias()
+    if not self._kept:
+      return
+    judged = []
+    for found, weights in self._kept:
+      if self.bias is not None:
+        self.model.set_weights(weights)
+        found = self._validate(self.bias)
+      judged.append(found)
+    self.model.set_weights(self._kept[choice.last_as_good(
+        [found.dcg for found in judged], judged[-1].gain)][1])
