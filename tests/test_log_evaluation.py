@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import click_logs
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_evaluation
-from ultra_tfr import log_training
 from ultra_tfr.log_bias import Bias
 from ultra_tfr.simulation.impressions import simulate_log
 
@@ -21,7 +21,7 @@ KEYS = ["dcg@3", "dcg@5", "dcg@10", "snips_dcg@3", "snips_dcg@5",
 @pytest.fixture(autouse=True)
 def _models_are_functions(monkeypatch):
   """A model is a function from a batch to scores and relevance."""
-  monkeypatch.setattr(log_training, "predict",
+  monkeypatch.setattr(log_checkpoints, "predict",
                       lambda model, batch: model(batch))
 
 
@@ -75,7 +75,7 @@ def world():
 @pytest.fixture(scope="module")
 def results(world):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(log_training, "predict", lambda model, batch: model(batch))
+    patch.setattr(log_checkpoints, "predict", lambda model, batch: model(batch))
     return world.evaluate()
 
 

@@ -8,6 +8,7 @@ from pyarrow import parquet
 import pytest
 
 from ultra_tfr import diagnosis
+from ultra_tfr import log_checkpoints
 from ultra_tfr import log_evaluation
 from ultra_tfr import log_training
 from ultra_tfr import training
@@ -157,7 +158,7 @@ def test_rankers_of_known_quality_come_out_in_order(
     right.extend(at_first * true_dcg)
     return scores, truth.attraction(batch)
 
-  monkeypatch.setattr(log_training, "predict", predict)
+  monkeypatch.setattr(log_checkpoints, "predict", predict)
   evaluator = log_evaluation.LogEvaluator(fitted.bias, binary=True)
   true_means = {}
   for name, deviation in noise.items():
