@@ -3,8 +3,8 @@ r"""The ceiling of debiasing clicks: a ranker trained on the true preferences.
 A pairwise method learns from clicks how often one document is relevant and
 another is not. Here the ranker is told that probability: no clicks, no
 positions, no noise, and otherwise the lists, network and steps of
-`ultra-tfr compare`. What lies between this ceiling and `oracle-pairwise` is
-what a click cannot tell about grades; no debiasing gets it back.
+`ultra-tfr compare`. It is a ceiling for that network and those steps: without
+noise it overfits early, and regularisation would lift it.
 
 It is also the way to compare a method of your own: a `Method` under a new name.
 
