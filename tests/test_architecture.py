@@ -1,28 +1,18 @@
 """Holds the structure of the package: imports, BUILD, sizes, docstrings."""
 
 import ast
-import importlib.util
-import pathlib
 import sys
 
 import pytest
+
+import program_files
 
 if sys.version_info < (3, 10):
   pytest.skip("sys.stdlib_module_names is new in Python 3.10; the sources are "
               "the same for all versions", allow_module_level=True)
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def _load_build_file():
-  spec = importlib.util.spec_from_file_location(
-      "build_file", ROOT / ".ci" / "build_file.py")
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
-build_file = _load_build_file()
+ROOT = program_files.ROOT
+build_file = program_files.load(".ci/build_file.py")
 MODULES = build_file.modules()
 SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
 

@@ -1,22 +1,17 @@
 """The loss of examples/ceiling.py."""
 
-import importlib.util
 import math
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-_PATH = pathlib.Path(__file__).resolve().parents[1] / "examples" / "ceiling.py"
+import program_files
 
 
 @pytest.fixture(scope="module")
 def example():
-  spec = importlib.util.spec_from_file_location("ceiling", _PATH)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return program_files.load("examples/ceiling.py")
 
 
 def test_loss_is_that_of_plain_python(example):

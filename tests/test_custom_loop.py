@@ -1,7 +1,5 @@
 """Training without `fit`: examples/custom_loop.py."""
 
-import importlib.util
-import pathlib
 import re
 import subprocess
 import sys
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import program_files
 from ultra_tfr import scorers
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.layers import PositionBias
@@ -17,17 +16,13 @@ from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 
-_PATH = pathlib.Path(__file__).resolve().parents[1] / "examples" / (
-    "custom_loop.py")
+_PATH = program_files.ROOT / "examples" / "custom_loop.py"
 _STEPS = 12
 
 
 @pytest.fixture(scope="module")
 def example():
-  spec = importlib.util.spec_from_file_location("custom_loop", _PATH)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return program_files.load(_PATH)
 
 
 def _stream():

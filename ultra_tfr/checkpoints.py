@@ -68,7 +68,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     if logs is not None:
       logs["val_ndcg@10"] = value
       dcg, gain = self._judge_by_clicks()
-      logs["val_snips_dcg@10"] = dcg.sum() / gain.sum() if gain.any() else 0.0
+      logs["val_snips_dcg@10"] = (
+          float(dcg.sum() / gain.sum()) if gain.any() else 0.0)
     step = int(self.model.optimizer.iterations)
     if step <= self._counted:
       return
