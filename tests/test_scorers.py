@@ -158,6 +158,15 @@ def test_preprocessing_of_some_rows():
       scorers.feature_preprocessing(features[:, :2])(features), rtol=1e-5)
 
 
+def test_preprocessing_of_more_rows_than_are_read_at_a_time(monkeypatch):
+  features = _features(num_lists=50)
+  features[:20, :, 0] += 9.  # The parts differ in their means.
+  whole = scorers.feature_preprocessing(features)(features)
+  monkeypatch.setattr(scorers, "_ROWS_AT_A_TIME", 7)
+  np.testing.assert_allclose(
+      scorers.feature_preprocessing(features)(features), whole, atol=1e-5)
+
+
 def _dnn(units=4):
   return tfr.keras.model.DNNScorer(
       hidden_layer_dims=[units], output_units=1)

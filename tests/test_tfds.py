@@ -51,6 +51,16 @@ def test_all_lists_with_all_features_in_order(name, width):
         [found["label"] for found in lists]))
 
 
+def test_features_stay_in_a_file():
+  with tensorflow_datasets.testing.mock_data(as_dataset_fn=_as_dataset):
+    parts = tfds.load_tfds("istella/s")
+  for part in parts:
+    # `RankingLists` makes a plain view of the map, not a copy.
+    assert isinstance(part.features.base, np.memmap)
+    assert not part.features.flags.owndata
+    assert not isinstance(part.select([0]).features.base, np.memmap)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
   """Prepares the real collections from small files; gives the data folder."""

@@ -12,6 +12,7 @@ from ultra_tfr.heads import HEADS
 
 RANKING_LAYER = "ranking_scores"
 RELEVANCE_LAYER = "relevance_logits"
+_ROWS_AT_A_TIME = 65536
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -78,13 +79,29 @@ def feature_preprocessing(features, mask=None):
          [ 1.]], dtype=float32)
   """
   rows = features[mask] if mask is not None else features
-  rows = rows.reshape(-1, features.shape[-1])
-  logs = np.sign(rows) * np.log1p(np.abs(rows))
+  mean, variance = _log_moments(rows.reshape(-1, features.shape[-1]))
   # A constant feature would be blown up by the smallest rounding error.
-  variance = np.where(logs.var(axis=0) > 1e-8, logs.var(axis=0), 1.0)
+  variance = np.where(variance > 1e-8, variance, 1.0)
   return tf.keras.Sequential(
-      [SignedLog(), tf.keras.layers.Normalization(
-          mean=logs.mean(axis=0), variance=variance)], name="preprocessing")
+      [SignedLog(), tf.keras.layers.Normalization(mean=mean, variance=variance)
+      ], name="preprocessing")
+
+
+def _log_moments(rows):
+  """Mean and variance `[F]` of the signed log of `[D, F]` values.
+
+  Some rows at a time: those of large collections stay in their file.
+  """
+  counts, means, variances = [], [], []
+  for start in range(0, len(rows), _ROWS_AT_A_TIME):
+    part = rows[start:start + _ROWS_AT_A_TIME]
+    logs = np.sign(part) * np.log1p(np.abs(part))
+    counts.append(len(part))
+    means.append(logs.mean(axis=0))
+    variances.append(logs.var(axis=0))
+  mean = np.average(means, axis=0, weights=counts)
+  between = np.square(np.subtract(means, mean))
+  return mean, np.average(variances + between, axis=0, weights=counts)
 
 
 def tower(hidden_units, activation="elu", layer_norm=True, dropout=0.0,
