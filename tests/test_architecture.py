@@ -102,6 +102,16 @@ def test_only_named_modules_know_tfr(name):
         "add it to KNOW_TFR above if it must know it")
 
 
+def test_keras_finds_every_registered_object():
+  registering = {name for name, path in MODULES.items()
+                 if "register_keras_serializable(" in path.read_text()}
+  assert len(registering) > 5
+  missing = registering - set(build_file.imports(MODULES[FRONT], MODULES))
+  assert not missing, (
+      f"{FRONT} must import {missing}, or `load_model` would not know their "
+      "objects")
+
+
 def _parse_build(text):
   """Returns {rule name: AST dump} of the `py_*` rules of a BUILD file."""
   rules = {}

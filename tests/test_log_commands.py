@@ -43,6 +43,7 @@ _GOOD = {
     "fit": _fit("model", "--json=fit.json", "--seed=3",
                 randomized="randomized"),
     "naive": _fit("naive", "--json=naive.json", "--method=naive-pairwise"),
+    "unvalidated": _fit("unvalidated", "--json=unvalidated.json", "--valid=0"),
     "bare": _fit("bare", "--json=bare.json", "--method=unbiased-bayes",
                  "--valid=0", "--test=0", "--rejected=thrown.csv",
                  "--num_positions=3", "--max_rejected=0.05", log="odd.csv",
@@ -74,7 +75,19 @@ _BAD = {
                          "--model_dir second.csv must be a folder"),
     "steps": (_fit("new", "--steps=5"), r"`steps` \(5\) must be a multiple of"),
     "method": (_fit("new", "--method=oracle-pairwise"),
-               "--method=oracle-pairwise: value should be one of"),
+               "--method must name one or several of unbiased, .*paper-ipw, "
+               "each once, but is 'oracle-pairwise'"),
+    "method twice": (_fit("new", "--method=unbiased,unbiased"),
+                     "each once, but is 'unbiased,unbiased'"),
+    "method without clicks": (
+        _fit("new", "--method=unbiased,naive-pairwise"),
+        "--method unbiased,naive-pairwise: .* but naive-pairwise does not say"),
+    "methods without validation": (
+        _fit("new", "--method=unbiased,unbiased-ipw", "--valid=0"),
+        "--method unbiased,unbiased-ipw: validation chooses one of them, but "
+        "with --valid 0 no request is left for it; name one method"),
+    "learning rate": (_fit("new", "--learning_rate=0"),
+                      "--learning_rate must be a positive number, but is 0.0"),
     "shares": (_fit("new", "--valid=0.6", "--test=0.6"),
                "`valid` and `test` must be shares that sum to at most 1"),
     "json": (_fit("new", "--json=none/x.json"), "--json none/x.json: the fol"),
@@ -149,13 +162,13 @@ def _files(calls, folder):
 def test_fit(calls):
   text, written = calls.out("fit"), calls.json("fit")
   assert list(written) == [
-      "method", "summary", "bias", "history", "evaluation", "diagnosis",
-      "seconds", "versions"]
-  assert written["method"] == "unbiased"
+      "method", "validation", "summary", "bias", "history", "evaluation",
+      "diagnosis", "seconds", "versions"]
   assert np.shape(written["bias"]["click_relevant"]) == (2, 5)
   assert written["history"]["step"] == [2, 4]
-  assert list(written["evaluation"]) == ["logged order", "unbiased"]
+  assert list(written["evaluation"]) == ["logged order", written["method"]]
   for line in ("Training unbiased for 4 batches of 64 requests ...",
+               "Training unbiased-trust for 4 batches of 64 requests ...",
                "On the test part:", "Diagnosing the log ...",
                "The ranking model is in model/model.",
                "The report is model/report/report.html."):
@@ -167,6 +180,31 @@ def test_fit(calls):
   curve = written["diagnosis"]["contexts"]["mobile"]["trained"]["value"]
   assert re.search(r"mobile, EM +" + " +".join(f"{v:.2f}" for v in curve), text)
   assert "randomized" in written["diagnosis"]["contexts"]["mobile"]
+
+
+def test_the_likeliest_of_several_methods_is_kept(calls):
+  text, written = calls.out("fit"), calls.json("fit")
+  found = {name: values["log_likelihood"]
+           for name, values in written["validation"].items()}
+  assert list(found) == ["unbiased", "unbiased-trust"]
+  best = max(found, key=found.get)
+  assert found["unbiased"] != found["unbiased-trust"]
+  assert written["method"] == best == written["bias"]["method"]
+  assert (f"Kept {best}, by the mean log-likelihood of validation clicks: "
+          f"unbiased {found['unbiased']:.5f}, "
+          f"unbiased-trust {found['unbiased-trust']:.5f}.") in text
+  # Nothing but what is kept is in the folder.
+  with open(calls.folder / "model" / "log.json") as file:
+    kept = json.load(file)
+  assert kept["bias"] == written["bias"]
+  assert kept["validation"] == written["validation"][best]
+  assert written["history"]["val_log_likelihood"][-1] == pytest.approx(
+      found[best], abs=0.05)
+
+
+def test_without_validation_the_first_method_is_trained(calls):
+  assert calls.json("unvalidated")["validation"] == {"unbiased": {}}
+  assert "unbiased-trust" not in calls.out("unvalidated")
 
 
 def test_files_of_a_fit(calls):

@@ -216,7 +216,6 @@ _KERAS = """
 import sys
 import numpy as np
 import ultra_tfr
-from ultra_tfr import log_model
 import tensorflow as tf
 
 folder = sys.argv[1]

@@ -234,8 +234,7 @@ def test_validation_never_reaches_the_bias():
 
 def _found(value):
   """A validation of two requests that agree on the value."""
-  return log_checkpoints._Validation(
-      value, np.full(2, value), np.ones(2), -1.0)
+  return log_checkpoints.Validation(np.full(2, value), np.ones(2), -1.0)
 
 
 @pytest.mark.parametrize("values, kept", [
@@ -265,6 +264,7 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   assert model.get_weights()[1].tolist() == [kept]
   # The bias is the last one, whatever the ranker is.
   assert keeper.bias.click_relevant[0, 1] == pytest.approx(0.2)
+  np.testing.assert_equal(keeper.validation.value, values[kept])
 
 
 def test_without_propensities_each_validation_is_judged_once(monkeypatch):

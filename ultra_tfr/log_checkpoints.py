@@ -9,7 +9,7 @@ from ultra_tfr import log_bias
 from ultra_tfr.data import log_store
 from ultra_tfr.evaluation import choice
 from ultra_tfr.evaluation import counterfactual
-from ultra_tfr.evaluation.log_totals import LogTotals
+from ultra_tfr.evaluation import log_totals
 from ultra_tfr.heads import split_heads
 from ultra_tfr.log_bias import Bias
 
@@ -36,20 +36,24 @@ def predict(model, batch):
   return heads[0].numpy(), relevance
 
 
-class _Validation(NamedTuple):
+class Validation(NamedTuple):
   """How a ranker does on the validation part.
 
   Attributes:
-    value: SNIPS DCG@10.
-    dcg: `[N]`, of each request.
+    dcg: `[N]`, DCG@10 of each request.
     gain: `[N]`, of each request.
     log_likelihood: of the clicks, a mean over items; 0 without a bias.
   """
 
-  value: float
   dcg: np.ndarray
   gain: np.ndarray
   log_likelihood: float
+
+  @property
+  def value(self):
+    """SNIPS DCG@10, NaN without feedback."""
+    total = self.gain.sum()
+    return float(self.dcg.sum() / total) if total > 0 else float("nan")
 
 
 class KeepBest(tf.keras.callbacks.Callback):
@@ -66,6 +70,8 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   Attributes:
     bias: the `Bias` that training ended with, or None without a layer.
+    validation: the `Validation` of the weights that it ended with, by that
+      bias, or None without a validation part.
   """
 
   def __init__(self, log, method_name, layer):
@@ -75,7 +81,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._method_name, self._layer = method_name, layer
     # What `_validate` finds, and the weights, of each validation.
     self._kept = []
-    self.bias = None
+    self.bias = self.validation = None
 
   def _bias(self):
     if self._layer is None:
@@ -98,7 +104,7 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
-    totals = LogTotals(topn=(10,))
+    totals = log_totals.LogTotals(topn=(10,))
     likelihood, seen, items = 0.0, 0, 0
     for batch in self._valid.batches(1024):
       scores, relevance = predict(self.model, batch)
@@ -114,11 +120,10 @@ class KeepBest(tf.keras.callbacks.Callback):
       seen += len(scores)
       if seen >= _VALIDATION_REQUESTS:
         break
-    table = totals.table()
-    return _Validation(
-        counterfactual.summarize(
-            totals, replicates=2).estimates["snips_dcg@10"].value,
-        table[:, 3], table[:, 1], float(likelihood / max(items, 1)))
+    _, requests = log_totals.split_columns(totals.table())
+    return Validation(
+        requests.dcg[:, 0], requests.gain[:, 0],
+        float(likelihood / max(items, 1)))
 
   def on_train_end(self, logs=None):
     del logs
@@ -132,5 +137,7 @@ class KeepBest(tf.keras.callbacks.Callback):
         self.model.set_weights(weights)
         found = self._validate(self.bias)
       judged.append(found)
-    self.model.set_weights(self._kept[choice.last_as_good(
-        [found.dcg for found in judged], judged[-1].gain)][1])
+    best = choice.last_as_good(
+        [found.dcg for found in judged], judged[-1].gain)
+    self.validation = judged[best]
+    self.model.set_weights(self._kept[best][1])

@@ -90,8 +90,12 @@ def settings(steps=None):
     steps: where --steps is not given.
 
   Raises:
-    ValueError: if a layer size is no positive whole number.
+    ValueError: if a layer size is no positive whole number, or the learning
+      rate is not positive.
   """
+  if not 0 < FLAGS.learning_rate < math.inf:
+    raise ValueError("--learning_rate must be a positive number, but is "
+                     f"{FLAGS.learning_rate}.")
   sizes = []
   for size in FLAGS.hidden_units:
     if not size.strip().isdecimal() or int(size) < 1:
@@ -134,11 +138,9 @@ def check_training_and_files():
   """Fails early, like `check_flags`, whatever the methods and the plot are.
 
   Raises:
-    ValueError: if the learning rate or the files to write are not possible.
+    ValueError: if the settings or the files to write are not possible.
   """
-  if not 0 < FLAGS.learning_rate < math.inf:
-    raise ValueError("--learning_rate must be a positive number, but is "
-                     f"{FLAGS.learning_rate}.")
+  settings(FLAGS.validate_every)
   check_output("json", FLAGS.json)
   check_output("plot", FLAGS.plot)
   if FLAGS.plot:

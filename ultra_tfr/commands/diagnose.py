@@ -51,7 +51,8 @@ def main():
       found = fit_log.write_report(log, fitted, FLAGS.report_dir)
   else:
     with log_flags.read(FLAGS.report_dir) as log:
-      found = fit_log.write_report(log, fit_log.train(log), FLAGS.report_dir)
+      found = fit_log.write_report(
+          log, fit_log.train(log).fitted, FLAGS.report_dir)
   fit_log.write_json({"diagnosis": found}, start)
 
 
@@ -70,7 +71,8 @@ def _check_flags():
     raise ValueError(
         f"--{missing[0]} is missing; give --query, --position, --feedback and "
         "--features, or the --model_dir of `ultra-tfr fit-log`.")
-  if not methods.find(FLAGS.method).estimates_examination:
-    raise ValueError(
-        f"--method {FLAGS.method} estimates no bias to report; take unbiased.")
   fit_log.check_training()
+  name = FLAGS.method[0]
+  if not methods.find(name).estimates_examination:
+    raise ValueError(
+        f"--method {name} estimates no bias to report; take unbiased.")

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import NamedTuple
 
 from absl import flags
 
@@ -38,16 +39,18 @@ def main():
   check_files()
   start = time.monotonic()
   with log_flags.read(FLAGS.model_dir) as log:
-    fitted = train(log, os.path.join(FLAGS.model_dir, "logs"))
+    trained = train(log, os.path.join(FLAGS.model_dir, "logs"))
+    name, fitted = trained.name, trained.fitted
     fitted.save(FLAGS.model_dir)
-    results = {"method": FLAGS.method, "summary": log.summary,
+    results = {"method": name, "validation": trained.validations,
+               "summary": log.summary,
                "bias": fitted.bias and fitted.bias.to_config(),
                "history": fitted.history}
     if len(log.parts["test"]):
       evaluator = log_evaluation.LogEvaluator(
           fitted.bias, log.feedback_kind == "binary", seed=FLAGS.seed)
       evaluator.add(log_evaluation.LOGGED, log.parts["test"])
-      evaluator.add(FLAGS.method, log.parts["test"], fitted.model)
+      evaluator.add(name, log.parts["test"], fitted.model)
       results["evaluation"] = evaluator.results()
       print("On the test part:\n")
       print(log_evaluation.to_text(results["evaluation"]), "\n", flush=True)
@@ -60,6 +63,7 @@ def main():
 
 def check_training():
   """Raises a `ValueError` if the flags of the training do not fit."""
+  log_flags.methods_to_train(FLAGS.valid > 0)
   # Where --steps is not given, their number is right whatever it will be.
   common.settings(FLAGS.validate_every)
 
@@ -90,6 +94,20 @@ def check_folder(flag, folder, marker):
   os.makedirs(folder, exist_ok=True)
 
 
+class Trained(NamedTuple):
+  """What came out of the methods of --method.
+
+  Attributes:
+    name: of the method that is kept.
+    fitted: its `log_training.FittedLog`.
+    validations: `FittedLog.validation` of all, by name.
+  """
+
+  name: str
+  fitted: log_training.FittedLog
+  validations: dict
+
+
 def train(log, logs_folder=None):
   """Trains on a log as the flags say.
 
@@ -98,16 +116,27 @@ def train(log, logs_folder=None):
     logs_folder: for TensorBoard, or None.
 
   Returns:
-    A `log_training.FittedLog`.
+    `Trained`.
   """
   steps = log_training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
-  settings = common.settings(steps)
-  print(f"Training {FLAGS.method} for {settings.steps} batches of "
-        f"{settings.batch_size} requests ...", flush=True)
-  return log_training.fit(
-      log, FLAGS.method, settings, seed=FLAGS.seed, logs_folder=logs_folder,
-      verbose=common.verbosity())
+  settings, found = common.settings(steps), {}
+  for name in log_flags.methods_to_train(len(log.parts["valid"]) > 0):
+    print(f"Training {name} for {settings.steps} batches of "
+          f"{settings.batch_size} requests ...", flush=True)
+    found[name] = log_training.fit(
+        log, name, settings, seed=FLAGS.seed,
+        logs_folder=logs_folder and os.path.join(logs_folder, name),
+        verbose=common.verbosity())
+  best, validations = next(iter(found)), {
+      name: fitted.validation for name, fitted in found.items()}
+  if len(found) > 1:
+    best = log_training.likeliest(found)
+    print(f"\nKept {best}, by the mean log-likelihood of validation clicks: "
+          + ", ".join(f"{name} {values['log_likelihood']:.5f}"
+                      for name, values in validations.items()) + ".\n",
+          flush=True)
+  return Trained(best, found[best], validations)
 
 
 def write_report(log, fitted, folder):

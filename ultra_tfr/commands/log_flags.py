@@ -14,6 +14,8 @@ from ultra_tfr.data.log_columns import LogColumns
 FLAGS = flags.FLAGS
 
 _REJECTED = "rejected_rows.csv"
+# Two starts of the same EM.
+_METHODS = ("unbiased", "unbiased-trust")
 
 
 def define_log_flags(folder, required=True):
@@ -80,11 +82,49 @@ def define_reading_flags(folder=None):
 
 
 def define_method_flag():
-  """Defines --method, one that works on logs."""
-  flags.DEFINE_enum(
-      "method", "unbiased", log_training.METHODS, "How to train: "
+  """Defines --method, those that work on logs."""
+  flags.DEFINE_list(
+      "method", list(_METHODS), "How to train. Of several methods that one is "
+      "kept under which the clicks of the validation part are likeliest, since "
+      "only they tell how much users trust what stands high. "
       + "; ".join(f"{name}: {methods.find(name).summary}"
                   for name in log_training.METHODS) + ".")
+
+
+def methods_to_train(has_validation):
+  """The methods of --method; without validation the first of the default ones.
+
+  Args:
+    has_validation: whether there is a validation part to choose by.
+
+  Returns:
+    A list of names.
+
+  Raises:
+    ValueError: if one is unknown or given twice, or several cannot be compared.
+  """
+  names = FLAGS.method
+  if not names or len(set(names)) < len(names) or not set(names) <= set(
+      log_training.METHODS):
+    raise ValueError(
+        "--method must name one or several of "
+        f"{', '.join(log_training.METHODS)}"
+        f", each once, but is {','.join(names)!r}.")
+  if len(names) == 1:
+    return names
+  for name in names:
+    if not methods.find(name).estimates_examination:
+      raise ValueError(
+          f"--method {','.join(names)}: of several methods that one is kept "
+          f"under which clicks are likeliest, but {name} does not say how "
+          "likely they are; train it alone.")
+  if has_validation:
+    return names
+  if FLAGS["method"].present:
+    raise ValueError(
+        f"--method {','.join(names)}: validation chooses one of them, but with "
+        f"--valid {FLAGS.valid:g} no request is left for it; name one method.")
+  return names[:1]
 
 
 def read(folder):

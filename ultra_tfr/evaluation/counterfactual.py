@@ -240,12 +240,13 @@ def _drawn_sums(tables, replicates, seed):
 
 def _values(sums):
   """Estimates `[.., E]` from sums of `LogTotals.table` over requests."""
-  requests, gain, rank = np.split(sums[..., :3], 3, axis=-1)
-  dcg, ideal, reciprocal = np.split(sums[..., 3:], 3, axis=-1)
+  requests, totals = log_totals.split_columns(sums)
   return np.concatenate([
-      _ratio(dcg, requests), _ratio(dcg, gain), _ratio(dcg, ideal),
-      _ratio(reciprocal, requests), _ratio(reciprocal, gain),
-      _ratio(rank, gain)], axis=-1)
+      _ratio(totals.dcg, requests), _ratio(totals.dcg, totals.gain),
+      _ratio(totals.dcg, totals.ideal_dcg),
+      _ratio(totals.reciprocal_rank, requests),
+      _ratio(totals.reciprocal_rank, totals.gain),
+      _ratio(totals.rank, totals.gain)], axis=-1)
 
 
 def _difference(values):

@@ -124,14 +124,33 @@ class LogTotals:
     """The totals as float64 `[N, 3 + 3T]`.
 
     Returns:
-      The columns: the weight of the request, and the fields of
-      `core.counterfactual.RequestTotals`, the last three of T columns each.
+      The columns of the request, see `split_columns`.
     """
     return np.concatenate(self._tables)
 
   def counts(self):
     """The sums over the whole log, as `Counts`."""
     return Counts(*self._counts.tolist())
+
+
+def split_columns(table):
+  """What the columns of `LogTotals.table`, or of sums of its rows, mean.
+
+  Args:
+    table: `[.., 3 + 3T]`.
+
+  Returns:
+    The weight of the request, `[.., 1]`, and `RequestTotals` (of
+    `core.counterfactual`) of arrays, `[.., 1]` without a cutoff and `[.., T]`
+    with one.
+
+  >>> weight, totals = split_columns(np.arange(6.0))
+  >>> weight, totals.dcg
+  (array([0.]), array([3.]))
+  """
+  weight, gain, rank = np.split(table[..., :3], 3, axis=-1)
+  return weight, counterfactual.RequestTotals(
+      gain, rank, *np.split(table[..., 3:], 3, axis=-1))
 
 
 class _Log(NamedTuple):
