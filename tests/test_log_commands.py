@@ -287,12 +287,13 @@ def test_evaluation_of_the_test_part(calls):
   text, written = calls.out("test"), calls.json("test")["rankers"]
   assert list(written) == ["logged order", "model", "naive"]
   # What fit-log said of it, but for the number of replicates.
-  evaluation = calls.json("fit")["evaluation"]
+  fitted = calls.json("fit")
+  evaluation = fitted["evaluation"][fitted["method"]]
   for key, estimate in written["model"]["estimates"].items():
     assert estimate["value"] == pytest.approx(
-        evaluation["unbiased"]["estimates"][key]["value"])
+        evaluation["estimates"][key]["value"])
   assert written["model"]["perplexity"] == pytest.approx(
-      evaluation["unbiased"]["perplexity"])
+      evaluation["perplexity"])
   assert "perplexity" not in written["naive"]
   assert "The test part of the log:" in text
   assert re.search(r"^naive - logged +[+-]", text, re.MULTILINE)

@@ -1,6 +1,6 @@
 """What `fit-log` promises, on a log of a million rows with known truth.
 
-Four minutes on two cores; run with `pytest -m slow`.
+Five minutes on two cores; run with `pytest -m slow`.
 """
 
 import numpy as np
@@ -174,3 +174,25 @@ def test_rankers_of_known_quality_come_out_in_order(
     assert abs(error) <= 2.0
   values = [estimates[name]["value"] for name in noise]
   assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("trust_negative, right", [
+    (0.0, "unbiased"), (0.65 / np.arange(1, 11), "unbiased-trust")])
+def test_held_out_clicks_tell_which_start_is_right(
+    trust_negative, right, tmp_path):
+  table, truth = simulate_log(20000, trust_negative=trust_negative, seed=0)
+  parquet.write_table(table, tmp_path / "impressions.parquet")
+  found, errors = {}, {}
+  with read_click_log(tmp_path / "impressions.parquet", COLUMNS) as log:
+    for name in ("unbiased", "unbiased-trust"):
+      found[name] = log_training.fit(log, name, training.Settings(
+          hidden_units=(128, 64), steps=600, learning_rate=2e-3))
+      curves = found[name].bias.click_relevant
+      errors[name] = max(
+          np.abs(curve / curve[0] - _true_curve(truth, device)).max()
+          for device, curve in zip(log.contexts, curves))
+      print(f"{name}: log-likelihood "
+            f"{found[name].validation['log_likelihood']:.5f}, curves off by "
+            f"{errors[name]:.3f} at most")
+  assert log_training.likeliest(found) == right
+  assert errors[right] == min(errors.values()) <= 0.05
