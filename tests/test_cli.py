@@ -255,6 +255,10 @@ _BAD = {
     "feature 0": (
         _train("zero.txt"), r"zero\.txt, line 2: expected feature indexes "
         "from 1, but there is '0:1'", 1),
+    # It is read then, and has no query to hold out.
+    "feature 0 and its flag": (
+        _train("zero.txt", "zero.txt", "--index_base=0"),
+        "`part` must leave lists on both sides", 1),
     "feature beyond": (
         _train("good.txt", "good.txt", "--num_features=3"),
         r"good\.txt, line 1: expected indexes from 1 to 3.* index 4; give a "

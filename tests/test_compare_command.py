@@ -87,12 +87,33 @@ def test_finished_runs_are_taken_and_others_added(folder):
     (["--dataset=nothing"], "must be 'synthetic', 'letor:FOLDER' or"),
     (["--dataset=letor:no-such-folder"], "no-such-folder"),
     (["--json=no-such-folder/x.json"], "does not exist"),
+    (["--index_base=0"],
+     "--index_base is for LETOR files, but --dataset is synthetic; leave it"),
 ])
 def test_wrong_calls_get_one_sentence(words, message, tmp_path):
   done = _run([*_TINY, "--methods=naive-pairwise", *words], tmp_path)
   assert done.returncode == 1
   assert message in done.stderr
   assert "Traceback" not in done.stderr
+
+
+def test_letor_files_that_count_from_0_and_hold_the_largest_number(tmp_path):
+  for name in ("train.txt", "vali.txt", "test.txt"):
+    (tmp_path / name).write_text("".join(
+        f"{doc % 3} qid:{query} 0:{doc % 3} 1:1.7976931348623157e+308\n"
+        for query in range(1, 9) for doc in range(12)))
+  done = _run([*_TINY, "--dataset=letor:.", "--methods=naive-pairwise",
+               "--runs=1", "--index_base=0", "--non_finite=zero",
+               "--markdown=out.md"], tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert "naive-pairwise" in done.stdout
+  text = (tmp_path / "out.md").read_text(encoding="utf-8")
+  assert "--non_finite zero" in text and "--index_base 0" in text
+  # The files do not fit the default flags.
+  done = _run([*_TINY, "--dataset=letor:.", "--methods=naive-pairwise",
+               "--runs=1"], tmp_path)
+  assert done.returncode == 1
+  assert "expected feature indexes from 1" in done.stderr + done.stdout
 
 
 def test_peers_run_on_clicks_like_any_method(tmp_path):

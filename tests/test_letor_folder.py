@@ -99,6 +99,13 @@ def test_values_that_are_not_finite(tmp_path):
     np.testing.assert_array_equal(part.features, [[1.0, 0.0]])
 
 
+def test_features_that_count_from_0(tmp_path):
+  for name in ("train.txt", "vali.txt", "test.txt"):
+    (tmp_path / name).write_text("1 qid:1 0:5 1:6\n")
+  for part in letor_folder.read_folder(str(tmp_path), index_base=0):
+    np.testing.assert_array_equal(part.features, [[5.0, 6.0]])
+
+
 def test_several_sets_need_the_beginning_of_their_names(tmp_path):
   for prefix, count in (("set1", 4), ("set2", 5)):
     for part in ("train", "valid", "test"):

@@ -63,6 +63,9 @@ _BAD = {
                            "--method is for training, but --model_a"),
     "models and steps": (_serve("--steps=100"),
                          "--steps is for training, but --model_a"),
+    "letor without files": (
+        ["--index_base=0"],
+        "--index_base is for LETOR files, but without --test there are none"),
     "no model": (_serve("--model_b=nothing"),
                  "--model_b nothing holds no exported ranker; give the folder"),
     "another signature": (

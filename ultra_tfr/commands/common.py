@@ -12,6 +12,7 @@ from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
 
 FLAGS = flags.FLAGS
+LETOR_FLAGS = ("non_finite", "index_base")
 
 
 def define_flags(hidden_units, steps, learning_rate, method,
@@ -73,6 +74,33 @@ def define_synthetic_flags():
   flags.DEFINE_integer("valid_queries", 300, "Validation queries.",
                        lower_bound=1)
   flags.DEFINE_integer("test_queries", 600, "Test queries.", lower_bound=1)
+
+
+def define_letor_flags():
+  """Defines the flags of commands that read LETOR files."""
+  flags.DEFINE_enum(
+      "non_finite", "error", ["error", "zero"], "What becomes of a feature "
+      "value of a LETOR file that is not finite or too large for float32.")
+  flags.DEFINE_integer(
+      "index_base", 1, "The index of the first feature in LETOR files, 1 or 0.",
+      lower_bound=0, upper_bound=1)
+
+
+def letor_options():
+  """The arguments of `letor.read_letor` that the flags give."""
+  return {name: FLAGS[name].value for name in LETOR_FLAGS}
+
+
+def check_no_letor_flags(reason):
+  """Raises a `ValueError` if a flag of LETOR files is given for nothing.
+
+  Args:
+    reason: why there are none, what comes after "but".
+  """
+  for name in LETOR_FLAGS:
+    if FLAGS[name].present:
+      raise ValueError(f"--{name} is for LETOR files, but {reason}; leave it "
+                       "out.")
 
 
 def make_synthetic():

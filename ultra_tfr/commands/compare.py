@@ -57,6 +57,7 @@ def define_flags():
       "the same settings, the command takes them from there.")
   flags.DEFINE_string("markdown", None, "File to write the tables to.")
   flags.DEFINE_string("plot", None, "Folder to draw the examination curves to.")
+  common.define_letor_flags()
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=2000, learning_rate=2e-3)
 
@@ -66,7 +67,8 @@ def main():
   names = _all_methods() if FLAGS.methods == ["all"] else FLAGS.methods
   world = execution.World(
       FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
-      train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed)
+      train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed,
+      **common.letor_options())
   _check(world, names)
   start = time.monotonic()
   store = RunStore(FLAGS.runs_dir, world.to_config())
@@ -111,6 +113,8 @@ def _check(world, names):
     if kind not in FEEDBACK:
       raise ValueError(f"--feedback must be of {', '.join(FEEDBACK)}, but has "
                        f"{kind!r}.")
+  if not FLAGS.dataset.startswith("letor:"):
+    common.check_no_letor_flags(f"--dataset is {FLAGS.dataset}")
   execution.check(world, names, FLAGS.feedback)
   for flag in ("json", "markdown"):
     common.check_output(flag, FLAGS[flag].value)
@@ -185,11 +189,12 @@ def _write_markdown(lines, found):
 
 def _command():
   """The command line that gives the same table."""
+  names = ["dataset", "feedback", "methods", "runs", "logger", "click_model",
+           "select", "train_queries", "data_seed", "hidden_units", "steps",
+           "learning_rate", "batch_size", "validate_every", "seed",
+           *(name for name in common.LETOR_FLAGS if FLAGS[name].present)]
   given = [f"--{name} {FLAGS[name].serialize().partition('=')[2]}"
-           for name in ("dataset", "feedback", "methods", "runs", "logger",
-                        "click_model", "select", "train_queries", "data_seed",
-                        "hidden_units", "steps", "learning_rate", "batch_size",
-                        "validate_every", "seed")]
+           for name in names]
   return " \\\n    ".join(["ultra-tfr compare", *given])
 
 

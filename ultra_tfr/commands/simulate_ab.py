@@ -35,6 +35,7 @@ def define_flags():
   flags.DEFINE_string(
       "test", None, "LETOR/svmlight file (.gz and .bz2 too) of the queries "
       "that --model_a and --model_b serve.")
+  common.define_letor_flags()
   flags.DEFINE_enum(
       "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
   flags.DEFINE_integer(
@@ -83,6 +84,7 @@ def _check_flags():
           f"--{unused[0]} is for training, but --model_a and --model_b are "
           "served as they are; leave it out, or leave them out.")
     return True
+  common.check_no_letor_flags("without --test there are none")
   if len(FLAGS.method) != 2:
     raise ValueError(
         "--method must name two methods, A and B, such as "
@@ -121,7 +123,7 @@ def _serve():
     if folder not in rankers:
       print(f"Loading {folder} ...", flush=True)
       rankers[folder] = _load(flag, folder)
-  lists = letor.read_letor(FLAGS.test)
+  lists = letor.read_letor(FLAGS.test, **common.letor_options())
   click_model = training.make_click_model(
       (lists,), (FLAGS.test,), FLAGS.click_model)
   scores = {}

@@ -56,9 +56,7 @@ def define_flags():
   flags.DEFINE_integer(
       "num_features", None, "Features of a document; by default the largest "
       "index in the files.", lower_bound=1)
-  flags.DEFINE_enum(
-      "non_finite", "error", ["error", "zero"],
-      "What to do with infinite or missing feature values.")
+  common.define_letor_flags()
   flags.DEFINE_string(
       "model_dir", None, "Folder for checkpoints, TensorBoard logs and the "
       "exported ranking model. If the command is interrupted, the same call "
@@ -117,7 +115,7 @@ def _read():
   """Training, validation and test lists; validation None without --valid."""
   parts = [
       path and letor.read_letor(path, num_features=FLAGS.num_features,
-                                non_finite=FLAGS.non_finite)
+                                **common.letor_options())
       for path in (FLAGS.train, FLAGS.valid, FLAGS.test)]
   # A file may lack the last features: what svmlight leaves out is 0.
   width = max(part.num_features for part in parts if part)

@@ -28,6 +28,8 @@ class World:
     num_positions: documents displayed.
     initial_fraction: of the training queries, for the weak logger.
     data_seed: of the synthetic data, and of what is held out.
+    non_finite: how LETOR files are read, see `letor.read_letor`.
+    index_base: likewise.
   """
 
   dataset: str
@@ -38,6 +40,8 @@ class World:
   num_positions: int = 10
   initial_fraction: float = 0.01
   data_seed: int = 0
+  non_finite: str = "error"
+  index_base: int = 1
 
   def to_config(self):
     """The values, ready for JSON."""
@@ -131,20 +135,21 @@ def check(world, names, feedback):
 
 
 @functools.lru_cache(maxsize=1)
-def _load(dataset, train_queries, seed):
+def _load(world):
   """The parts of a data set; kept, since a process executes many runs."""
-  kind, _, name = dataset.partition(":")
+  kind, _, name = world.dataset.partition(":")
   if kind == "letor":
-    return letor_folder.read_folder(name, seed=seed)
+    return letor_folder.read_folder(
+        name, seed=world.data_seed, non_finite=world.non_finite,
+        index_base=world.index_base)
   if kind == "tfds":
     return tfds.load_tfds(name)
-  return synthetic.generate(train_queries, seed=seed)
+  return synthetic.generate(world.train_queries, seed=world.data_seed)
 
 
 @functools.lru_cache(maxsize=2)
 def _task(world, feedback, seed):
-  train, valid, test = _load(
-      world.dataset, world.train_queries, world.data_seed)
+  train, valid, test = _load(world)
   click_model = training.make_click_model(
       (train, valid, test), [world.dataset] * 3, world.click_model)
   return training.make_task(

@@ -80,7 +80,8 @@ def find_files(path):
           for part, files in found.items() if files}
 
 
-def read_folder(path, seed=0, *, valid_queries=0.2, non_finite="error"):
+def read_folder(path, seed=0, *, valid_queries=0.2, non_finite="error",
+                index_base=1):
   """Reads training, validation and test lists.
 
   Where the validation or the training file is missing, the other one gives both
@@ -93,6 +94,7 @@ def read_folder(path, seed=0, *, valid_queries=0.2, non_finite="error"):
     valid_queries: queries to hold out for validation where a file is missing,
       a float in (0, 1) for a share or an int for a number.
     non_finite: "error" or "zero", as in `letor.read_letor`.
+    index_base: 1 or 0, likewise.
 
   Returns:
     Three `RankingLists` of the same number of features, the largest index in
@@ -104,7 +106,8 @@ def read_folder(path, seed=0, *, valid_queries=0.2, non_finite="error"):
       `valid_queries` leaves nothing to validate or to train on.
   """
   files = find_files(path)
-  parts = {part: letor.read_letor(file, non_finite=non_finite)
+  parts = {part: letor.read_letor(file, index_base=index_base,
+                                  non_finite=non_finite)
            for part, file in files.items()}
   if "train" not in parts:
     logging.warning(
