@@ -1,45 +1,18 @@
 """Tests of ultra_tfr.callbacks, and of what it takes part in: `fit`."""
 
-import warnings
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
-from ultra_tfr import scorers
+from callback_fits import NUM_POSITIONS
+from callback_fits import fit
+from callback_fits import make_data
+from callback_fits import make_model
 from ultra_tfr.callbacks import PropensityEM
-from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import on_ranking
-
-NUM_POSITIONS = 4
-FORGOTTEN = "This loss is being trained, but nothing updates the propensities"
-
-
-def make_data(num_lists=48, seed=0):
-  """Features and packed clicks, fewer further down."""
-  rng = np.random.default_rng(seed)
-  shape = [num_lists, NUM_POSITIONS]
-  features = rng.normal(size=[*shape, 3]).astype(np.float32)
-  positions = np.argsort(rng.random(shape), axis=1) + 1
-  clicks = rng.random(shape) < .8 / positions
-  return features, pack_feedback(clicks, positions).numpy()
-
-
-def make_model(bias, heads=2, optimizer="sgd", seed=0, **arguments):
-  tf.keras.utils.set_random_seed(seed)
-  model = scorers.build_model(3, num_heads=heads, hidden_units=[4])
-  loss = arguments.pop("loss", None) or UnbiasedPairwiseLoss(bias)
-  model.compile(optimizer, loss, **arguments)
-  return model
-
-
-def fit(model, data, callbacks=None, **arguments):
-  arguments = {"batch_size": 8, "shuffle": False, "verbose": 0, **arguments}
-  callbacks = [PropensityEM()] if callbacks is None else callbacks
-  return model.fit(*data, callbacks=callbacks, **arguments).history
 
 
 def state(bias):
@@ -49,10 +22,6 @@ def state(bias):
 def assert_same_state(bias, expected, **tolerances):
   for actual, value in zip(state(bias), expected):
     np.testing.assert_allclose(actual, value, **tolerances)
-
-
-def messages(caught):
-  return [str(warning.message) for warning in caught]
 
 
 @pytest.mark.smoke
@@ -120,88 +89,6 @@ def test_steps_per_execution_with_a_rest():
   assert bias.num_updates.numpy() == 6  # 3 batches an epoch.
 
 
-def test_a_forgotten_callback_is_noticed_in_fit():
-  with pytest.warns(UserWarning, match=f"{FORGOTTEN}.*'forgotten'.*Pass "):
-    fit(make_model(PositionBias(NUM_POSITIONS, name="forgotten")),
-        make_data(), [])
-
-
-def test_a_forgotten_callback_is_noticed_in_a_custom_loop():
-  features, feedback = make_data(num_lists=8)
-  bias = PositionBias(NUM_POSITIONS)
-  model, loss = make_model(bias), UnbiasedPairwiseLoss(bias)
-
-  def step():
-    with tf.GradientTape() as tape:
-      value = loss(feedback, model(features))
-    return tape.gradient(value, model.trainable_weights)
-
-  for run in (step, tf.function(step)):
-    with pytest.warns(UserWarning, match=FORGOTTEN):
-      run()
-  bias.start_collecting()
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    step()
-  assert bias.update() is not None
-  assert bias.num_updates.numpy() == 1
-
-
-def test_no_warning_where_nothing_is_forgotten():
-  data = make_data(num_lists=8)
-  with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    model = make_model(PositionBias(NUM_POSITIONS))
-    model.evaluate(*data, verbose=0)
-    model.predict(data[0], verbose=0)
-    fit(model, data)
-    fit(make_model(PositionBias(
-        NUM_POSITIONS, examination=[1., .5, .4, .3])), data, [])
-    fit(make_model(PositionBias(
-        NUM_POSITIONS, trust_bias="pairwise", examination=[1., .5, .4, .3],
-        trust_positive=.9, trust_negative=.1)), data, [])
-  assert not [m for m in messages(caught) if FORGOTTEN in m]
-
-
-def test_starting_values_are_told_from_estimates():
-  bias = PositionBias(NUM_POSITIONS)
-  with pytest.warns(UserWarning, match="starting values: no EM step has run"):
-    bias.propensities()
-  fit(make_model(bias), make_data(num_lists=8))
-  with warnings.catch_warnings():
-    warnings.simplefilter("error")
-    bias.propensities()
-
-
-def test_a_bias_layer_of_another_loss():
-  model = make_model(PositionBias(NUM_POSITIONS, name="right"))
-  other = PositionBias(NUM_POSITIONS, name="wrong")
-  with pytest.raises(ValueError, match=(
-      "'wrong' given to `PropensityEM` is not that of the model's loss, "
-      "'right'.*Give both the same object")):
-    fit(model, make_data(), [PropensityEM(other)])
-
-
-@pytest.mark.parametrize("loss", ["mse", tf.keras.losses.MeanSquaredError()])
-def test_a_model_without_our_loss(loss):
-  model = make_model(None, loss=loss)
-  with pytest.raises(ValueError, match=(
-      "needs a model compiled with an .*UnbiasedPairwiseLoss`, but its loss")):
-    fit(model, make_data(), [PropensityEM()])
-
-
-@pytest.mark.parametrize("arguments, message", [
-    ({"step_size": 0.}, r"`step_size` must be in \(0, 1\], but is 0.0"),
-    ({"step_size": 2.}, r"`step_size` must be in \(0, 1\], but is 2.0"),
-    ({"step_decay": -1.}, "`step_decay` must be >= 0, but is -1.0"),
-    ({"averaging": "mean"}, "`averaging` must be one of .* but is 'mean'"),
-    ({"warmup": -1}, "`warmup` must be >= 0, but is -1"),
-])
-def test_bad_arguments(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    PropensityEM(**arguments)
-
-
 def test_loss_in_a_dict_of_outputs():
   features, feedback = make_data(num_lists=8)
   inputs = tf.keras.Input([NUM_POSITIONS, 3])
@@ -211,35 +98,6 @@ def test_loss_in_a_dict_of_outputs():
   model.compile("sgd", {"rank": UnbiasedPairwiseLoss(bias), "other": "mse"})
   fit(model, (features, {"rank": feedback, "other": feedback[..., 0]}))
   assert bias.num_updates.numpy() == 1
-
-
-def test_overflow_error_names_the_remedy():
-  data = make_data(num_lists=8)
-  bias = PositionBias(2, overflow="error")
-  with pytest.raises(ValueError, match=(
-      "16 items of the last batch are outside of the bias layer's 2 positions; "
-      "raise `num_positions` or `num_contexts`, or choose")):
-    fit(make_model(bias), data)
-
-
-def test_overflow_of_contexts_warns():
-  features, feedback = make_data(num_lists=8)
-  packed = pack_feedback(
-      feedback[..., 0], feedback[..., 1], contexts=np.arange(8) % 4).numpy()
-  bias = PositionBias(NUM_POSITIONS, num_contexts=2)
-  with pytest.warns(UserWarning, match=(
-      r"4 positions and 2 contexts are left out \(16 in one batch\)")):
-    history = fit(make_model(bias), (features, packed))
-  for context in range(2):
-    assert history[f"examination_context_{context}_1"] == [1.]
-
-
-def test_overflow_pool_is_silent():
-  bias = PositionBias(2, overflow="pool")
-  with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    fit(make_model(bias), make_data())
-  assert not [m for m in messages(caught) if "outside" in m]
 
 
 @pytest.mark.smoke
@@ -263,69 +121,6 @@ def test_logs_reach_history_csv_and_tensorboard(tmp_path):
     for event in tf.compat.v1.train.summary_iterator(str(file)):
       tags.update(value.tag for value in event.summary.value)
   assert {f"epoch_{name}" for name in names} <= tags
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", ["weights", "model.weights.h5"])
-def test_weights_bring_the_propensities_back(name, tmp_path):
-  bias, path = PositionBias(NUM_POSITIONS), str(tmp_path / name)
-  model = make_model(bias)
-  fit(model, make_data())
-  model.save_weights(path)
-  again = PositionBias(NUM_POSITIONS)
-  other = make_model(again, seed=1)
-  PropensityEM().set_model(other)
-  assert np.abs(again.examination - bias.examination).max() > .01
-  other.load_weights(path)
-  np.testing.assert_array_equal(again.examination, bias.examination)
-  assert again.num_updates.numpy() == bias.num_updates.numpy() == 6
-
-
-@pytest.mark.parametrize("attach_first", [True, False])
-def test_a_checkpoint_brings_the_propensities_back(attach_first, tmp_path):
-  bias = PositionBias(NUM_POSITIONS, trust_bias="pairwise")
-  model = make_model(bias)
-  fit(model, make_data())
-  path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-  again = PositionBias(NUM_POSITIONS, trust_bias="pairwise")
-  other = make_model(again, seed=1)
-  if attach_first:
-    PropensityEM().set_model(other)
-  status = tf.train.Checkpoint(model=other).restore(path)
-  if not attach_first:
-    PropensityEM().set_model(other)
-  status.assert_existing_objects_matched()
-  for table in ("examination", "trust_positive", "trust_negative"):
-    np.testing.assert_array_equal(
-        getattr(again, table), getattr(bias, table))
-
-
-def test_a_saved_model_brings_the_propensities_back(tmp_path):
-  bias = PositionBias(NUM_POSITIONS)
-  model = make_model(bias)
-  features, feedback = make_data()
-  fit(model, (features, feedback))
-  for name in ("saved_model", "model.keras"):
-    model.save(str(tmp_path / name))
-    again = tf.keras.models.load_model(str(tmp_path / name))
-    np.testing.assert_allclose(
-        again.predict(features, verbose=0), model.predict(features, verbose=0),
-        rtol=1e-5)
-    assert isinstance(again.loss, UnbiasedPairwiseLoss)
-
-
-def test_pending_sums_are_applied_and_not_cleared():
-  # As after a restore in the middle of an execution.
-  features, feedback = make_data(num_lists=8)
-  bias = PositionBias(NUM_POSITIONS)
-  model = make_model(bias)
-  bias.start_collecting()
-  model.loss(feedback, model(features))
-  callback = PropensityEM()
-  callback.set_model(model)
-  assert bias.num_updates.numpy() == 0
-  callback.on_train_begin()
-  assert bias.num_updates.numpy() == 1
 
 
 def test_warm_up_takes_the_click_rates():
@@ -415,14 +210,3 @@ def test_mixed_precision_with_a_half_precision_output(mixed_float16):
   with pytest.raises(ValueError, match=(
       "(?s)Packed feedback came as float16.*make the last layer float32")):
     fit(model, (features, feedback))
-
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_class_weight_is_an_error(packed):
-  # Keras takes the argmax of the last axis for the class: of packed feedback
-  # whether the position is above the feedback, of plain the first click.
-  features, feedback = make_data()
-  with pytest.raises(ValueError, match="`class_weight`"):
-    fit(make_model(PositionBias(NUM_POSITIONS)),
-        (features, feedback if packed else feedback[..., 0]),
-        class_weight={k: 1. + k for k in range(NUM_POSITIONS)})

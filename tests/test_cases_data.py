@@ -8,9 +8,9 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 from tensorflow_serving.apis import input_pb2
 
-from test_loss_properties import CONFIGURATIONS
-from test_loss_properties import make_batch
-from test_loss_properties import make_loss
+from loss_configurations import CONFIGURATIONS
+from loss_configurations import make_batch
+from loss_configurations import make_loss
 import ultra_tfr
 from ultra_tfr import scorers
 from ultra_tfr.pipeline import FeedbackDatasetBuilder
