@@ -9,6 +9,10 @@ import ultra_tfr.compat  # noqa: I001  (first: it selects tf.keras)
 import pytest
 import tensorflow as tf
 
+# Their asserts then tell values, as those of tests do.
+pytest.register_assert_rewrite(
+    "command_line", "em_tables", "loss_configurations")
+
 if "PYTEST_XDIST_WORKER" in os.environ:
   # Each worker would otherwise start as many threads as there are cores.
   tf.config.threading.set_intra_op_parallelism_threads(1)

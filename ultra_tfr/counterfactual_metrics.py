@@ -1,10 +1,11 @@
-"""A Keras metric that judges a ranker by logged feedback, with its bias out."""
+"""Keras metrics that judge a ranker and its bias layer by logged feedback."""
 
 import tensorflow as tf
 
 from ultra_tfr import arguments
 from ultra_tfr import callers
 from ultra_tfr.core import counterfactual
+from ultra_tfr.core import examination
 from ultra_tfr.core import masking
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.heads import split_heads
@@ -14,8 +15,59 @@ from ultra_tfr.reduction import item_weights
 _METRICS = ("dcg", "ndcg", "arp", "mrr")
 
 
+class _BiasMetric(tf.keras.metrics.Metric):
+  """A ratio of sums, of which a bias layer is needed that is not its own.
+
+  Args:
+    position_bias: a `PositionBias`.
+    name: the metric's name.
+  """
+
+  def __init__(self, position_bias, name):
+    if not isinstance(position_bias, PositionBias):
+      raise ValueError(
+          "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
+          f"{position_bias!r}; pass the one of the loss.")
+    super().__init__(name=name)
+    # No attribute: Keras takes the variables of layers among a metric's
+    # attributes for the metric's, and looks for them in saved models.
+    self._get_position_bias = lambda: position_bias
+    self._numerator = self.add_weight(
+        name="numerator", initializer="zeros", dtype=tf.float32)
+    self._denominator = self.add_weight(
+        name="denominator", initializer="zeros", dtype=tf.float32)
+
+  def _add(self, numerator, denominator):
+    self._numerator.assign_add(tf.reduce_sum(numerator))
+    self._denominator.assign_add(tf.reduce_sum(denominator))
+
+  def result(self):
+    """The metric so far."""
+    return masking.safe_ratio(
+        self._numerator, self._denominator, float("nan"))
+
+  def reset_state(self):
+    """Resets the metric, and not the propensities."""
+    self._numerator.assign(0.0)
+    self._denominator.assign(0.0)
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {
+        "name": self.name,
+        "position_bias": callers.serialize_layer(self._get_position_bias()),
+    }
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the metric again, with a bias layer of the same arguments."""
+    config = dict(config)
+    return cls(tf.keras.layers.deserialize(config.pop("position_bias")),
+               **config)
+
+
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class CounterfactualMetric(tf.keras.metrics.Metric):
+class CounterfactualMetric(_BiasMetric):
   """DCG, NDCG, ARP or MRR on feedback weighted by inverse propensities.
 
   For validation without labels: a metric on the feedback as it is rewards a
@@ -57,10 +109,6 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
 
   def __init__(self, position_bias, metric="dcg", topn=10,
                self_normalized=False, max_weight=None, name=None):
-    if not isinstance(position_bias, PositionBias):
-      raise ValueError(
-          "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
-          f"{position_bias!r}; pass the one of the loss.")
     arguments.check_choice("metric", metric, _METRICS)
     if topn is not None:
       arguments.check_count("topn", topn)
@@ -71,14 +119,8 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
     self._options = {
         "metric": metric, "topn": topn, "self_normalized": self_normalized,
         "max_weight": max_weight}
-    super().__init__(name=name or _default_name(metric, topn, self_normalized))
-    # No attribute: Keras takes the variables of layers among a metric's
-    # attributes for the metric's, and looks for them in saved models.
-    self._get_position_bias = lambda: position_bias
-    self._numerator = self.add_weight(
-        name="numerator", initializer="zeros", dtype=tf.float32)
-    self._denominator = self.add_weight(
-        name="denominator", initializer="zeros", dtype=tf.float32)
+    super().__init__(
+        position_bias, name or _default_name(metric, topn, self_normalized))
 
   def update_state(self, y_true, y_pred, sample_weight=None):
     """Adds a batch.
@@ -104,8 +146,7 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
         "arp": (totals.rank, totals.gain),
         "mrr": (totals.reciprocal_rank, per_list),
     }[self._options["metric"]]
-    self._numerator.assign_add(tf.reduce_sum(numerator))
-    self._denominator.assign_add(tf.reduce_sum(denominator))
+    self._add(numerator, denominator)
 
   def _estimates(self, feedback, positions, contexts):
     """Estimates `[B, L]` at the current propensities, and the valid items."""
@@ -130,30 +171,66 @@ class CounterfactualMetric(tf.keras.metrics.Metric):
         max_weight=self._options["max_weight"])
     return estimates, mask
 
-  def result(self):
-    """The metric so far."""
-    return masking.safe_ratio(
-        self._numerator, self._denominator, float("nan"))
-
-  def reset_state(self):
-    """Resets the metric, and not the propensities."""
-    self._numerator.assign(0.0)
-    self._denominator.assign(0.0)
-
   def get_config(self):
     """The constructor's arguments, ready for JSON."""
-    return {
-        "name": self.name,
-        "position_bias": callers.serialize_layer(self._get_position_bias()),
-        **self._options,
-    }
+    return {**super().get_config(), **self._options}
 
-  @classmethod
-  def from_config(cls, config):
-    """Builds the metric again, with a bias layer of the same arguments."""
-    config = dict(config)
-    return cls(tf.keras.layers.deserialize(config.pop("position_bias")),
-               **config)
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class ClickLogLikelihood(_BiasMetric):
+  """The mean over items of log P(what happened), natural logarithm.
+
+  Tells without labels how well examination, click noise and relevance explain
+  feedback together. On held-out lists, after training, it compares what EM came
+  to from several starts, such as `initial_click_irrelevant=0.02` and `0.3` of a
+  `PositionBias(trust_bias="position")`: the one of the higher value is right.
+
+  P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities, beta
+  by the relevance head, or by the score where there is no such head. Pairwise
+  trust bias, which is of pairs, does not count. Items whose position is outside
+  the tables are left out. The result is NaN without items.
+
+  A saved model does not hold the propensities that its metrics read, see
+  `CounterfactualMetric`.
+
+  Args:
+    position_bias: the `PositionBias` of the loss.
+    name: its name in logs.
+
+  Raises:
+    ValueError: if `position_bias` is none.
+
+  >>> metric = ClickLogLikelihood(PositionBias(1, examination=[0.5]))
+  >>> metric.update_state([[1.0], [0.0]], tf.zeros([2, 1, 2]))
+  >>> round(float(metric.result()), 4)  # (log 0.25 + log 0.75) / 2
+  -0.837
+  """
+
+  def __init__(self, position_bias, name="click_log_likelihood"):
+    super().__init__(position_bias, name)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """Adds a batch.
+
+    Args:
+      y_true: `[B, L]` feedback, or packed by `ultra_tfr.pack_feedback`.
+      y_pred: `[B, L]` scores, or with heads on a last axis.
+      sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights.
+    """
+    bias = self._get_position_bias()
+    feedback, positions, contexts = unpack_feedback(y_true)
+    slots = bias.find_slots(positions, contexts)
+    mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
+    heads = split_heads(y_pred, feedback)
+    logits = heads[1] if len(heads) > 1 else heads[0] + bias.relevance_shift
+    click_irrelevant = 0.0
+    if bias.trust_bias == "position":
+      click_irrelevant = slots.lookup(bias.click_irrelevant)
+    values = examination.log_likelihood(
+        feedback > 0, masking.zero_where_invalid(mask, logits),
+        slots.lookup(bias.examination), click_irrelevant)
+    weights = item_weights(sample_weight, mask)
+    self._add(weights * values, weights)
 
 
 def _default_name(metric, topn, self_normalized):

@@ -61,6 +61,32 @@ def unclicked_factor(relevance_logits, click_relevant, click_irrelevant):
       1.0 - click_irrelevant + (1.0 - click_relevant) * odds)
 
 
+def log_likelihood(clicked, relevance_logits, click_relevant, click_irrelevant):
+  """log P(c): log pi where there is feedback, log (1 - pi) elsewhere.
+
+  Args:
+    clicked: `[B, L]` booleans, c > 0.
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+
+  Returns:
+    `[B, L]`, finite.
+
+  >>> log_likelihood(tf.constant([[True]]), tf.zeros([1, 1]),
+  ...                tf.constant([[0.5]]), tf.zeros([1, 1])).numpy().round(4)
+  array([[-1.3863]], dtype=float32)
+  """
+  logits = masking.clip_logits(relevance_logits)
+  factors = tf.where(
+      clicked,
+      clicked_factor(logits, click_relevant, click_irrelevant),
+      unclicked_factor(logits, click_relevant, click_irrelevant))
+  # beta = pi * (beta / pi), and likewise for 1 - beta.
+  return tf.math.log_sigmoid(tf.where(clicked, logits, -logits)) - tf.math.log(
+      factors)
+
+
 def relevance_posterior(clicked, relevance_logits, click_relevant,
                         click_irrelevant):
   """P(r > 0 | c): the E step for relevance (Wang et al., 2018).
