@@ -15,6 +15,7 @@ from metric_batches import make_model
 from metric_batches import packed
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.counterfactual_metrics import ClickLogLikelihood
+from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.layers import PositionBias
 
 
@@ -48,6 +49,28 @@ def test_likelihood_equals_loops(trust_bias, heads):
   for weights in (None, batch["weights"]):
     assert evaluate(metric, packed(batch), y_pred, weights) == pytest.approx(
         click_log_likelihood(batch, logits, bias, weights), rel=1e-5)
+
+
+def test_likelihood_is_that_of_the_evaluation_of_logs():
+  bias, batch = make_bias("position", contexts=1), make_batch(9, contexts=1)
+  batch["positions"] = np.minimum(batch["positions"], 4)
+  logits = batch["features"][..., 1]
+  beta, place = 1.0 / (1.0 + np.exp(-logits)), batch["positions"] - 1
+  p1, p0 = (table.numpy()[0][place] for table in (
+      bias.examination, bias.click_irrelevant))
+  found = counterfactual.click_likelihood(
+      batch["clicks"], p1 * beta + p0 * (1.0 - beta), batch["positions"],
+      batch["weights"])
+  assert evaluate(
+      ClickLogLikelihood(bias), packed(batch), batch["features"][..., :2],
+      batch["weights"]) == pytest.approx(found.log_likelihood, rel=1e-5)
+
+
+def test_items_of_weight_0_may_have_any_score():
+  metric = ClickLogLikelihood(PositionBias(2, examination=[1.0, 0.5]))
+  right = evaluate(metric, [[1.0, -1.0]], [[0.3, 0.0]])
+  assert evaluate(metric, [[1.0, 1.0]], [[0.3, float("nan")]],
+                  [[1.0, 0.0]]) == pytest.approx(right)
 
 
 def test_likelihood_of_batches_adds_up():

@@ -1,8 +1,13 @@
 """Tests of `ultra_tfr.comparison`: store, schedule, statistics, tables."""
 
+import contextlib
 import json
 import math
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -109,6 +114,38 @@ def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
 def test_a_process_that_dies_is_reported():
   failed = schedule.execute([1, 1], _die, jobs=2)
   assert "process died" in failed[1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_comparison_leaves_no_process_behind(how, tmp_path):
+  program = pathlib.Path(__file__).with_name("endless_runs.py")
+  files = [tmp_path / name for name in "ab"]
+  parent = subprocess.Popen(
+      [sys.executable, program, *files], start_new_session=True)
+  try:
+    _wait_for(lambda: all(file.exists() for file in files))
+    parent.send_signal(how)
+    parent.wait(30)
+    _wait_for(lambda: not _group_lives(parent.pid))
+  finally:
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(parent.pid, signal.SIGKILL)
+    parent.wait()
+
+
+def _wait_for(condition, seconds=60):
+  deadline = time.monotonic() + seconds
+  while not condition():
+    assert time.monotonic() < deadline, "waited too long"
+    time.sleep(0.1)
+
+
+def _group_lives(group):
+  try:
+    os.killpg(group, 0)
+  except ProcessLookupError:
+    return False
+  return True
 
 
 def _result(ndcg, by_clicks=None, seconds=10.0):

@@ -274,6 +274,19 @@ def test_click_likelihood_equals_the_oracle():
       for k in range(1, 8)], nan_ok=True)
 
 
+def test_weights_of_clicks_are_repeated_clicks():
+  rng = np.random.default_rng(1)
+  feedback, positions = rng.integers(-1, 2, [3, 4]), rng.integers(1, 3, [3, 4])
+  chance, times = rng.random([3, 4]), rng.integers(0, 4, [3, 4])
+  repeated = counterfactual.click_likelihood(*(
+      np.repeat(values.ravel(), times.ravel())[np.newaxis]
+      for values in (feedback, chance, positions)))
+  found = counterfactual.click_likelihood(feedback, chance, positions, times)
+  assert found.log_likelihood == pytest.approx(repeated.log_likelihood)
+  assert found.by_position.tolist() == pytest.approx(
+      repeated.by_position.tolist())
+
+
 def test_click_likelihood_without_data():
   found = counterfactual.click_likelihood([[-1.0]], [[0.5]], [[1]])
   assert math.isnan(found.log_likelihood) and math.isnan(found.perplexity)
@@ -286,3 +299,6 @@ def test_click_likelihood_takes_probabilities():
     counterfactual.click_likelihood([[1.0]], [[1.5]], [[1]])
   with pytest.raises(ValueError, match="`positions` must have the shape"):
     counterfactual.click_likelihood([[1.0]], [[0.5]], [1])
+  with pytest.raises(ValueError, match=r"`weights` must be at least 0, but wei"
+                     r"ghts\[0, 0\] is -1.0; 0 leaves an item out"):
+    counterfactual.click_likelihood([[1.0]], [[0.5]], [[1]], [[-1.0]])

@@ -160,6 +160,8 @@ def test_config_round_trip(arguments):
     ({"initial_scale": 0.}, r"`initial_scale` must be in \(0, 1\], but is 0"),
     ({"min_examination": 2.}, r"`min_examination` must be in \(0, 1\].* 2"),
     ({"initial_click_irrelevant": 1.}, "`initial_click_irrelevant` .* is 1.0"),
+    ({"initial_click_irrelevant": .3},
+     "`initial_click_irrelevant` needs `trust_bias='position'`, but .* None; "),
     ({"smoothing": -1.}, "`smoothing` must be >= 0, but is -1.0"),
     ({"trust_bias": "pairwise", "trust_positive": .9},
      "`trust_positive` and `trust_negative` must be given together"),

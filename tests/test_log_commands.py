@@ -82,6 +82,9 @@ _BAD = {
     "method without clicks": (
         _fit("new", "--method=unbiased,naive-pairwise"),
         "--method unbiased,naive-pairwise: .* but naive-pairwise does not say"),
+    "methods of pairs": (
+        _fit("new", "--method=unbiased,unbiased-bayes"),
+        "but unbiased-bayes does not say how likely they are; train it alone"),
     "methods without validation": (
         _fit("new", "--method=unbiased,unbiased-ipw", "--valid=0"),
         "--method unbiased,unbiased-ipw: validation chooses one of them, but "
@@ -162,8 +165,8 @@ def _files(calls, folder):
 def test_fit(calls):
   text, written = calls.out("fit"), calls.json("fit")
   assert list(written) == [
-      "method", "validation", "summary", "bias", "history", "evaluation",
-      "diagnosis", "seconds", "versions"]
+      "method", "val_log_likelihood", "summary", "bias", "history",
+      "evaluation", "diagnosis", "seconds", "versions"]
   assert np.shape(written["bias"]["click_relevant"]) == (2, 5)
   assert written["history"]["step"] == [2, 4]
   assert list(written["evaluation"]) == ["logged order", written["method"]]
@@ -184,8 +187,7 @@ def test_fit(calls):
 
 def test_the_likeliest_of_several_methods_is_kept(calls):
   text, written = calls.out("fit"), calls.json("fit")
-  found = {name: values["log_likelihood"]
-           for name, values in written["validation"].items()}
+  found = written["val_log_likelihood"]
   assert list(found) == ["unbiased", "unbiased-trust"]
   best = max(found, key=found.get)
   assert found["unbiased"] != found["unbiased-trust"]
@@ -197,14 +199,17 @@ def test_the_likeliest_of_several_methods_is_kept(calls):
   with open(calls.folder / "model" / "log.json") as file:
     kept = json.load(file)
   assert kept["bias"] == written["bias"]
-  assert kept["validation"] == written["validation"][best]
+  assert kept["validation"]["log_likelihood"] == found[best]
   assert written["history"]["val_log_likelihood"][-1] == pytest.approx(
       found[best], abs=0.05)
 
 
 def test_without_validation_the_first_method_is_trained(calls):
-  assert calls.json("unvalidated")["validation"] == {"unbiased": {}}
-  assert "unbiased-trust" not in calls.out("unvalidated")
+  text, written = calls.out("unvalidated"), calls.json("unvalidated")
+  assert written["val_log_likelihood"] == {"unbiased": None}
+  assert "unbiased-trust" not in text
+  assert ("Without validation unbiased is trained alone, and whether users "
+          "trust what stands high is not found out.") in text
 
 
 def test_files_of_a_fit(calls):
@@ -261,7 +266,8 @@ def test_rejected_rows_are_where_they_are_said_to_be(calls):
 
 def test_diagnosis_of_a_log_of_its_own(calls):
   text, written = calls.out("own"), calls.json("own")
-  assert list(written) == ["diagnosis", "seconds", "versions"]
+  assert list(written) == ["method", "diagnosis", "seconds", "versions"]
+  assert f"Kept {written['method']}, by the mean log-likelihood" in text
   assert written["diagnosis"]["num_requests"] == 400
   assert re.search("Training unbiased .*The report is own/report.html.", text,
                    re.DOTALL)

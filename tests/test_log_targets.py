@@ -1,4 +1,4 @@
-"""What `fit-log` promises, on a log of a million rows with known truth.
+"""What `fit-log` promises, on logs with known truth, most of a million rows.
 
 Five minutes on two cores; run with `pytest -m slow`.
 """
@@ -46,7 +46,7 @@ def log(simulated, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fitted(log):
-  """The ranker and bias of `fit-log` with its defaults."""
+  """The ranker and bias of method `unbiased` with the defaults of `fit-log`."""
   steps = log_training.default_steps(len(log.parts["train"]), 256, 100)
   return log_training.fit(log, "unbiased", training.Settings(
       hidden_units=(128, 64), steps=steps, learning_rate=2e-3))
@@ -178,7 +178,7 @@ def test_rankers_of_known_quality_come_out_in_order(
 
 @pytest.mark.parametrize("trust_negative, right", [
     (0.0, "unbiased"), (0.65 / np.arange(1, 11), "unbiased-trust")])
-def test_held_out_clicks_tell_which_start_is_right(
+def test_held_out_clicks_tell_which_start_is_better(
     trust_negative, right, tmp_path):
   table, truth = simulate_log(20000, trust_negative=trust_negative, seed=0)
   parquet.write_table(table, tmp_path / "impressions.parquet")

@@ -190,7 +190,7 @@ def test_unbiased_and_unbiased_trust_differ_in_their_start_alone():
                   for name in ("unbiased", "unbiased-trust"))
   assert {key: (usual[key], trust[key]) for key in usual
           if usual[key] != trust[key]} == {
-              "initial_click_irrelevant": (0.02, 0.3)}
+              "initial_click_irrelevant": (None, 0.3)}
 
 
 def test_gain_of_paper_opt_is_linear_for_dwell_times():

@@ -167,6 +167,11 @@ def test_preprocessing_of_more_rows_than_are_read_at_a_time(monkeypatch):
       scorers.feature_preprocessing(features)(features), whole, atol=1e-5)
 
 
+def test_preprocessing_needs_a_row():
+  with pytest.raises(ValueError, match="`features` must have at least one row"):
+    scorers.feature_preprocessing(_features(), np.zeros([3, 4], bool))
+
+
 def _dnn(units=4):
   return tfr.keras.model.DNNScorer(
       hidden_layer_dims=[units], output_units=1)

@@ -1,7 +1,9 @@
 """Tests of ultra_tfr.data.tfds, without any download."""
 
 import importlib
+import io
 import sys
+import tempfile
 
 from absl import logging
 import numpy as np
@@ -59,6 +61,19 @@ def test_features_stay_in_a_file():
     assert isinstance(part.features.base, np.memmap)
     assert not part.features.flags.owndata
     assert not isinstance(part.select([0]).features.base, np.memmap)
+
+
+def test_without_room_for_the_file(monkeypatch):
+  class Full(io.BytesIO):
+    def write(self, data):
+      raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(tempfile, "TemporaryFile", Full)
+  with tensorflow_datasets.testing.mock_data(as_dataset_fn=_as_dataset):
+    with pytest.raises(
+        OSError, match=r"no room in .* for a file of 0.0 GB .*No space left on "
+        r"device\); set the variable TMPDIR to a folder with more room"):
+      tfds.load_tfds("istella/s")
 
 
 @pytest.fixture(scope="module")

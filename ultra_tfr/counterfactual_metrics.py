@@ -16,7 +16,7 @@ _METRICS = ("dcg", "ndcg", "arp", "mrr")
 
 
 class _BiasMetric(tf.keras.metrics.Metric):
-  """A ratio of sums, of which a bias layer is needed that is not its own.
+  """A ratio of sums that reads a bias layer which it does not own.
 
   Args:
     position_bias: a `PositionBias`.
@@ -183,12 +183,15 @@ class ClickLogLikelihood(_BiasMetric):
   Tells without labels how well examination, click noise and relevance explain
   feedback together. On held-out lists, after training, it compares what EM came
   to from several starts, such as `initial_click_irrelevant=0.02` and `0.3` of a
-  `PositionBias(trust_bias="position")`: the one of the higher value is right.
+  `PositionBias(trust_bias="position")`. The higher value explains clicks better
+  and was on simulated logs nearer to the true curve. It identifies no more than
+  clicks do: a p0 that grows with p1 looks like relevance that never is 0.
 
   P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities, beta
-  by the relevance head, or by the score where there is no such head. Pairwise
-  trust bias, which is of pairs, does not count. Items whose position is outside
-  the tables are left out. The result is NaN without items.
+  by the relevance head, or by the score where there is no such head, which is
+  calibrated only after training with `PropensityEM`. Pairwise trust bias, which
+  is of pairs, does not count. Items whose position is outside the tables are
+  left out. The result is NaN without items.
 
   A saved model does not hold the propensities that its metrics read, see
   `CounterfactualMetric`.
@@ -230,7 +233,8 @@ class ClickLogLikelihood(_BiasMetric):
         feedback > 0, masking.zero_where_invalid(mask, logits),
         slots.lookup(bias.examination), click_irrelevant)
     weights = item_weights(sample_weight, mask)
-    self._add(weights * values, weights)
+    # A score of an item that does not count may be NaN.
+    self._add(tf.where(weights > 0, weights * values, 0.0), weights)
 
 
 def _default_name(metric, topn, self_normalized):

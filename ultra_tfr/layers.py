@@ -51,7 +51,9 @@ class PositionBias(em_layer.EMLayer):
       `[K]` or `[C, K]` values.
     initial_scale: theta of the most clicked position at a click-rate start.
       Clicks fix theta times relevance only, so this fixes the scale.
-    initial_click_irrelevant: p0 at the start, as a share of p1.
+    initial_click_irrelevant: p0 at the start, as a share of p1, with
+      `trust_bias="position"`; None for 0.02. Where users trust what stands
+      high, EM finds the truth from 0.3.
     smoothing: observations that the mean click rate counts for at the start.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
@@ -69,7 +71,7 @@ class PositionBias(em_layer.EMLayer):
   def __init__(self, num_positions, *, num_contexts=1, trust_bias=None,
                examination=None, trust_positive=None, trust_negative=None,
                initial_examination="click_rate", initial_scale=INITIAL_SCALE,
-               initial_click_irrelevant=0.02, smoothing=20.0,
+               initial_click_irrelevant=None, smoothing=20.0,
                min_examination=1e-3, overflow="mask", name="position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
@@ -88,12 +90,12 @@ class PositionBias(em_layer.EMLayer):
                             ("min_examination", min_examination)):
       if not 0 < value <= 1:
         raise ValueError(f"`{argument}` must be in (0, 1], but is {value}.")
-    if not 0 <= initial_click_irrelevant < 1:
-      raise ValueError("`initial_click_irrelevant` must be in [0, 1), but is "
-                       f"{initial_click_irrelevant}.")
     if smoothing < 0:
       raise ValueError(f"`smoothing` must be >= 0, but is {smoothing}.")
     self.trust_bias = trust_bias
+    self._check_click_irrelevant(initial_click_irrelevant)
+    self._click_irrelevant_share = (
+        0.02 if initial_click_irrelevant is None else initial_click_irrelevant)
     self.examination_is_fixed = examination is not None
     self.trust_is_fixed = trust_positive is not None
     self._check_trust(trust_positive, trust_negative)
@@ -106,7 +108,7 @@ class PositionBias(em_layer.EMLayer):
           f"position, but is {initial_examination!r}.")
     self._create_parameters(
         examination if self.examination_is_fixed else initial_examination,
-        trust_positive, trust_negative, initial_click_irrelevant)
+        trust_positive, trust_negative)
     size = num_contexts * num_positions
     shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
               "calibration": (calibration.NUM_SUMS,),
@@ -114,6 +116,18 @@ class PositionBias(em_layer.EMLayer):
     if self.learns_pairwise_trust:
       shapes["trust"] = (size, num_positions, trust_lib.NUM_STATISTICS)
     self._create_sums(shapes, {"pointwise", "trust"} & set(shapes))
+
+  def _check_click_irrelevant(self, share):
+    if share is None:
+      return
+    if not 0 <= share < 1:
+      raise ValueError("`initial_click_irrelevant` must be in [0, 1), but is "
+                       f"{share}.")
+    if self.trust_bias != "position":
+      raise ValueError(
+          "`initial_click_irrelevant` needs `trust_bias='position'`, but "
+          f"`trust_bias` is {self.trust_bias!r}; set it, or leave the start "
+          "out.")
 
   def _check_trust(self, trust_positive, trust_negative):
     if (trust_positive is None) != (trust_negative is None):
@@ -136,8 +150,7 @@ class PositionBias(em_layer.EMLayer):
           "`trust_positive` with `trust_bias='position'` needs `examination` "
           "too, since only their product is identified.")
 
-  def _create_parameters(self, examination, trust_positive, trust_negative,
-                         initial_click_irrelevant):
+  def _create_parameters(self, examination, trust_positive, trust_negative):
     tables = (self.num_contexts, self.num_positions)
     if self.starts_from_clicks:
       theta = np.full(tables, self._config["initial_scale"], np.float32)
@@ -145,7 +158,7 @@ class PositionBias(em_layer.EMLayer):
       argument = ("examination" if self.examination_is_fixed else
                   "initial_examination")
       theta = arguments.table(argument, examination, tables)
-    irrelevant = initial_click_irrelevant * theta
+    irrelevant = self._click_irrelevant_share * theta
     if self.trust_bias == "position" and self.trust_is_fixed:
       irrelevant = theta * arguments.table(
           "trust_negative", trust_negative, tables)
@@ -213,9 +226,9 @@ class PositionBias(em_layer.EMLayer):
 
   def _update_rule(self, averaging):
     own = {name: self._config[name] for name in (
-        "trust_bias", "min_examination", "initial_scale",
-        "initial_click_irrelevant", "smoothing")}
+        "trust_bias", "min_examination", "initial_scale", "smoothing")}
     return m_step.UpdateRule(
+        initial_click_irrelevant=self._click_irrelevant_share,
         averaging=averaging, examination_is_fixed=self.examination_is_fixed,
         trust_is_fixed=self.trust_is_fixed,
         starts_from_clicks=self.starts_from_clicks, **own)

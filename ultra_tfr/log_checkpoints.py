@@ -42,7 +42,8 @@ class Validation(NamedTuple):
   Attributes:
     dcg: `[N]`, DCG@10 of each request.
     gain: `[N]`, of each request.
-    log_likelihood: of the clicks, a mean over items; 0 without a bias.
+    log_likelihood: of the clicks, a weighted mean over items; NaN without a
+      bias or items.
   """
 
   dcg: np.ndarray
@@ -105,25 +106,24 @@ class KeepBest(tf.keras.callbacks.Callback):
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
     totals = log_totals.LogTotals(topn=(10,))
-    likelihood, seen, items = 0.0, 0, 0
+    likelihood, weight, seen = 0.0, 0.0, 0
     for batch in self._valid.batches(1024):
       scores, relevance = predict(self.model, batch)
       log_bias.add_totals(totals, scores, batch, bias, self._binary)
       if bias is not None:
-        counts = batch.weights > 0
         found = counterfactual.click_likelihood(
-            np.where(counts, batch.feedback, -1.0),
-            log_bias.click_probability(bias, relevance, batch),
-            batch.positions)
-        likelihood += np.nan_to_num(found.log_likelihood) * counts.sum()
-        items += counts.sum()
+            batch.feedback, log_bias.click_probability(bias, relevance, batch),
+            batch.positions, batch.weights)
+        total = batch.weights.sum()
+        likelihood += np.nan_to_num(found.log_likelihood) * total
+        weight += total
       seen += len(scores)
       if seen >= _VALIDATION_REQUESTS:
         break
     _, requests = log_totals.split_columns(totals.table())
     return Validation(
         requests.dcg[:, 0], requests.gain[:, 0],
-        float(likelihood / max(items, 1)))
+        float(likelihood / weight) if weight > 0 else float("nan"))
 
   def on_train_end(self, logs=None):
     del logs

@@ -56,15 +56,14 @@ class LogEvaluator:
         scores, relevance = log_checkpoints.predict(model, batch)
         if bias is not None and relevance is not None:
           counts = batch.weights > 0
-          clicks.append([
-              batch.feedback[counts], batch.positions[counts],
-              log_bias.click_probability(bias, relevance, batch)[counts]])
+          chance = log_bias.click_probability(bias, relevance, batch)
+          clicks.append([values[counts] for values in (
+              batch.feedback, chance, batch.positions, batch.weights)])
       log_bias.add_totals(totals, scores, batch, self._bias, self._binary)
     self._totals[name] = totals
     if clicks:
-      feedback, positions, chance = map(np.concatenate, zip(*clicks))
       self._clicks[name] = counterfactual.click_likelihood(
-          feedback[np.newaxis], chance[np.newaxis], positions[np.newaxis])
+          *(np.concatenate(values)[np.newaxis] for values in zip(*clicks)))
 
   def results(self):
     """What was found.

@@ -73,6 +73,9 @@ def feature_preprocessing(features, mask=None):
   Returns:
     A Keras layer; it keeps the statistics, so serving takes raw features.
 
+  Raises:
+    ValueError: if there is no row.
+
   >>> layer = feature_preprocessing(np.array([[0.0], [2.0]], np.float32))
   >>> layer(tf.constant([[0.0], [2.0]])).numpy().round(3)
   array([[-1.],
@@ -92,6 +95,10 @@ def _log_moments(rows):
 
   Some rows at a time: those of large collections stay in their file.
   """
+  if not len(rows):
+    raise ValueError(
+        "`features` must have at least one row that counts, to take mean and "
+        f"variance from, but {list(rows.shape)} is left; check `mask`.")
   counts, means, variances = [], [], []
   for start in range(0, len(rows), _ROWS_AT_A_TIME):
     part = rows[start:start + _ROWS_AT_A_TIME]

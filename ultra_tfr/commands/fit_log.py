@@ -42,7 +42,7 @@ def main():
     trained = train(log, os.path.join(FLAGS.model_dir, "logs"))
     name, fitted = trained.name, trained.fitted
     fitted.save(FLAGS.model_dir)
-    results = {"method": name, "validation": trained.validations,
+    results = {"method": name, "val_log_likelihood": trained.likelihoods,
                "summary": log.summary,
                "bias": fitted.bias and fitted.bias.to_config(),
                "history": fitted.history}
@@ -100,12 +100,13 @@ class Trained(NamedTuple):
   Attributes:
     name: of the method that is kept.
     fitted: its `log_training.FittedLog`.
-    validations: `FittedLog.validation` of all, by name.
+    likelihoods: the mean log-likelihood of validation clicks by the name of the
+      method, None where there is none.
   """
 
   name: str
   fitted: log_training.FittedLog
-  validations: dict
+  likelihoods: dict
 
 
 def train(log, logs_folder=None):
@@ -128,15 +129,15 @@ def train(log, logs_folder=None):
         log, name, settings, seed=FLAGS.seed,
         logs_folder=logs_folder and os.path.join(logs_folder, name),
         verbose=common.verbosity())
-  best, validations = next(iter(found)), {
-      name: fitted.validation for name, fitted in found.items()}
-  if len(found) > 1:
-    best = log_training.likeliest(found)
+  best = log_training.likeliest(found)
+  likelihoods = {name: fitted.validation.get("log_likelihood")
+                 for name, fitted in found.items()}
+  if len(found) > 1 and None not in likelihoods.values():
     print(f"\nKept {best}, by the mean log-likelihood of validation clicks: "
-          + ", ".join(f"{name} {values['log_likelihood']:.5f}"
-                      for name, values in validations.items()) + ".\n",
+          + ", ".join(f"{name} {value:.5f}"
+                      for name, value in likelihoods.items()) + ".\n",
           flush=True)
-  return Trained(best, found[best], validations)
+  return Trained(best, found[best], likelihoods)
 
 
 def write_report(log, fitted, folder):

@@ -113,17 +113,19 @@ def methods_to_train(has_validation):
   if len(names) == 1:
     return names
   for name in names:
-    if not methods.find(name).estimates_examination:
+    if name not in log_training.PREDICT_CLICKS:
       raise ValueError(
           f"--method {','.join(names)}: of several methods that one is kept "
           f"under which clicks are likeliest, but {name} does not say how "
-          "likely they are; train it alone.")
+          "likely they are; train it alone, or leave it out.")
   if has_validation:
     return names
   if FLAGS["method"].present:
     raise ValueError(
         f"--method {','.join(names)}: validation chooses one of them, but with "
         f"--valid {FLAGS.valid:g} no request is left for it; name one method.")
+  print(f"Without validation {names[0]} is trained alone, and whether users "
+        "trust what stands high is not found out.", flush=True)
   return names[:1]
 
 

@@ -2,7 +2,9 @@
 
 from concurrent import futures
 import multiprocessing
+import os
 import sys
+import threading
 import time
 import traceback
 
@@ -38,7 +40,8 @@ def execute(runs, function, jobs=1, done=None):
     return failed
   # A fork would copy TensorFlow's threads in an undefined state.
   context = multiprocessing.get_context("spawn")
-  with futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+  with futures.ProcessPoolExecutor(
+      jobs, mp_context=context, initializer=_end_with_parent) as pool:
     waiting = {pool.submit(_guarded, function, run): run for run in runs}
     for future in futures.as_completed(waiting):
       run = waiting[future]
@@ -48,6 +51,14 @@ def execute(runs, function, jobs=1, done=None):
         result, error = None, "its process died; perhaps memory ran out"
       finish(run, result, error)
   return failed
+
+
+def _end_with_parent():
+  """Ends this process when its parent is gone, even if it was killed."""
+  def wait():
+    multiprocessing.parent_process().join()
+    os._exit(1)
+  threading.Thread(target=wait, daemon=True).start()
 
 
 def _guarded(function, run):

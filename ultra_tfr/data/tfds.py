@@ -70,9 +70,10 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   their number, then with them into a temporary file that the features of the
   result are mapped from. So what is in memory is labels, ids and one list;
   features come from the file where they are used, and the system takes them
-  back when memory is short. The file, of 4 bytes a value (1.4 GB for the
-  training part of mslr_web/30k_fold1), is where Python's `tempfile` puts it
-  (`TMPDIR`), and goes with the process.
+  back when memory is short. The file, of 4 bytes a value (2 GB for all parts of
+  mslr_web/30k_fold1), is where Python's `tempfile` puts it, which the variable
+  TMPDIR changes: on a disk, not in memory. It goes with the process, and each
+  process that reads has its own.
 
   Args:
     name: such as "mslr_web/10k_fold1", "mslr_web/30k_fold1" or "istella/s".
@@ -92,6 +93,7 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   Raises:
     ValueError: if there is no such ranking collection, it was not prepared or
       has no validation part, or a value is not finite with "error".
+    OSError: if there is no room for the file.
 
   Example:
     >>> load_tfds("mslr_web/10k_fold1", data_dir="/no/such/folder")
@@ -122,26 +124,39 @@ def _read(builder, name, part, max_queries, non_finite):
     docs.append(example[_DOC])
   splits = np.cumsum([0, *map(len, labels)])
   width = builder.info.features[_FEATURES].shape[1]
+  bad = 0
   # The map keeps the file, which has no name any more.
   with tempfile.TemporaryFile() as file:
-    features = np.memmap(file, np.float32, shape=(splits[-1], width))
-  bad = 0
-  for query, example in enumerate(examples(_FEATURES)):
-    rows = features[splits[query]:splits[query + 1]]
-    with np.errstate(over="ignore"):  # What becomes infinite is seen below.
-      rows[:] = example[_FEATURES]
-    wrong = ~np.isfinite(rows)
-    if non_finite == "error" and wrong.any():
-      doc, feature = np.argwhere(wrong)[0]
-      raise ValueError(
-          f"{name}, {part} part: expected values that are finite in float32, "
-          f"but feature {feature + 1} of document {docs[query][doc]} of query "
-          f"{queries[query]} is {example[_FEATURES][doc, feature]}; read it "
-          'with non_finite="zero", which makes such values 0.')
-    rows[wrong] = 0.0
-    bad += np.count_nonzero(wrong)
+    for query, example in enumerate(examples(_FEATURES)):
+      with np.errstate(over="ignore"):  # What becomes infinite is seen below.
+        rows = example[_FEATURES].astype(np.float32)
+      wrong = ~np.isfinite(rows)
+      if non_finite == "error" and wrong.any():
+        doc, feature = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{name}, {part} part: expected values that are finite in float32, "
+            f"but feature {feature + 1} of document {docs[query][doc]} of query"
+            f" {queries[query]} is {example[_FEATURES][doc, feature]}; read it "
+            'with non_finite="zero", which makes such values 0.')
+      rows[wrong] = 0.0
+      bad += np.count_nonzero(wrong)
+      # Not into a map, where a full disk would end the process.
+      _write(file, rows, 4 * splits[-1] * width)
+    file.flush()
+    features = np.memmap(file, np.float32, "r", shape=(splits[-1], width))
   if bad:
     logging.warning("%s, %s part: %d feature values were not finite in float32 "
                     "and became 0.", name, part, bad)
   return RankingLists(features, np.concatenate(labels), splits, queries,
                       np.concatenate(docs))
+
+
+def _write(file, rows, size):
+  """Appends rows to a file that will have so many bytes."""
+  try:
+    file.write(rows.tobytes())
+  except OSError as error:
+    raise OSError(
+        f"There is no room in {tempfile.gettempdir()} for a file of "
+        f"{size / 1e9:.1f} GB ({error}); set the variable TMPDIR to a folder "
+        "with more room.") from error

@@ -260,7 +260,7 @@ def _ratio(numerator, denominator, otherwise=np.nan):
       seen, numerator / np.where(seen, denominator, 1.0), otherwise)
 
 
-def click_likelihood(feedback, click_probability, positions):
+def click_likelihood(feedback, click_probability, positions, weights=None):
   """How well predicted probabilities of clicks fit the clicks of a log.
 
   Predictions are kept between 1e-6 and 1 - 1e-6.
@@ -269,9 +269,10 @@ def click_likelihood(feedback, click_probability, positions):
     feedback: `[N, L]`, a click where > 0, negative or NaN for padding.
     click_probability: `[N, L]`, the predicted P(feedback > 0).
     positions: `[N, L]`, 1-based display positions; items with 0 are left out.
+    weights: `[N, L]` of the items, or None. Items with 0 are left out.
 
   Returns:
-    A `ClickLikelihood`.
+    A `ClickLikelihood`; with weights all means are weighted.
 
   Raises:
     ValueError: if a shape or a probability is not as above.
@@ -286,15 +287,22 @@ def click_likelihood(feedback, click_probability, positions):
   positions = log_totals.lists("positions", positions, feedback.shape)
   probability = log_totals.lists(
       "click_probability", click_probability, feedback.shape)
-  mask = log_totals.valid_items(feedback) & (positions >= 1)
+  weights = np.ones(feedback.shape) if weights is None else log_totals.lists(
+      "weights", weights, feedback.shape)
+  mask = log_totals.valid_items(feedback) & (positions >= 1) & (weights != 0)
+  log_totals.check_values(
+      "weights", weights, ~(np.isfinite(weights) & (weights >= 0)),
+      "be at least 0", "0 leaves an item out")
   log_totals.check_values(
       "click_probability", probability,
       mask & ~((probability >= 0) & (probability <= 1)),
       "be in [0, 1]", "give probabilities, not logits")
   clicked, places = feedback[mask] > 0, positions[mask].astype(np.int64) - 1
+  weights = weights[mask]
   right = np.where(clicked, probability[mask], 1.0 - probability[mask])
-  bits = -np.log2(np.clip(right, _MIN_CLICK, 1.0 - _MIN_CLICK))
-  by_position = _ratio(np.bincount(places, bits), np.bincount(places))
-  mean = float(_ratio(bits.sum(), bits.size))
+  bits = -np.log2(np.clip(right, _MIN_CLICK, 1.0 - _MIN_CLICK)) * weights
+  by_position = _ratio(
+      np.bincount(places, bits), np.bincount(places, weights))
+  mean = float(_ratio(bits.sum(), weights.sum()))
   return ClickLikelihood(
       float(-mean * np.log(2.0)), 2.0**mean, 2.0**by_position)
