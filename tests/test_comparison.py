@@ -111,9 +111,27 @@ def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
   assert "three is not possible" in output.err
 
 
-def test_a_process_that_dies_is_reported():
-  failed = schedule.execute([1, 1], _die, jobs=2)
+def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
+  results = {}
+  failed = schedule.execute(
+      [0, 1, 2, 3, 4], _die, 2,
+      lambda run, result, error: results.update({run: result}))
   assert "process died" in failed[1]
+  # At most the other one that ran then is lost with it.
+  assert len(failed) <= 2
+  assert set(results) == {0, 1, 2, 3, 4}
+  assert all(results[run] == run for run in set(results) - set(failed))
+  assert "4 ...\n" in capsys.readouterr().out
+
+
+def test_it_is_said_what_runs(capsys):
+  schedule.execute([1, 2, 4, 5], _square, jobs=2)
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[:2] == ["[1/4] 1 ...", "[2/4] 2 ..."]
+  for number, run in enumerate((4, 5), start=3):
+    # It begins when another one has ended.
+    begins = lines.index(f"[{number}/4] {run} ...")
+    assert sum("done" in line for line in lines[:begins]) >= number - 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -1,5 +1,6 @@
 """Runs one after the other or in several processes, with a progress line."""
 
+import collections
 from concurrent import futures
 import multiprocessing
 import os
@@ -38,19 +39,36 @@ def execute(runs, function, jobs=1, done=None):
       progress.start(run)
       finish(run, *_guarded(function, run))
     return failed
+  waiting = collections.deque(runs)
+  while waiting:  # Again with new processes, if one of them died.
+    _run_in_processes(waiting, function, jobs, progress.start, finish)
+  return failed
+
+
+def _run_in_processes(waiting, function, jobs, start, finish):
+  """Takes runs from the left until there is none left or a process died."""
   # A fork would copy TensorFlow's threads in an undefined state.
   context = multiprocessing.get_context("spawn")
   with futures.ProcessPoolExecutor(
       jobs, mp_context=context, initializer=_end_with_parent) as pool:
-    waiting = {pool.submit(_guarded, function, run): run for run in runs}
-    for future in futures.as_completed(waiting):
-      run = waiting[future]
-      try:
-        result, error = future.result()
-      except futures.process.BrokenProcessPool:
-        result, error = None, "its process died; perhaps memory ran out"
-      finish(run, result, error)
-  return failed
+    running, is_broken = {}, False
+    while running or (waiting and not is_broken):
+      while waiting and not is_broken and len(running) < jobs:
+        try:
+          future = pool.submit(_guarded, function, waiting[0])
+        except futures.process.BrokenProcessPool:
+          is_broken = True
+          continue
+        running[future] = waiting.popleft()
+        start(running[future])
+      ended, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+      for future in ended:
+        try:
+          result, error = future.result()
+        except futures.process.BrokenProcessPool:
+          result, error = None, "its process died; perhaps memory ran out"
+          is_broken = True
+        finish(running.pop(future), result, error)
 
 
 def _end_with_parent():
@@ -73,11 +91,12 @@ class _Progress:
   """Says what runs, what is done and how long the rest may take."""
 
   def __init__(self, total):
-    self._total, self._done = total, 0
+    self._total, self._started, self._done = total, 0, 0
     self._start = time.monotonic()
 
   def start(self, run):
-    print(f"[{self._done + 1}/{self._total}] {run} ...", flush=True)
+    self._started += 1
+    print(f"[{self._started}/{self._total}] {run} ...", flush=True)
 
   def finish(self, run, error):
     self._done += 1
