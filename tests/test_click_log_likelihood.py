@@ -105,6 +105,7 @@ def test_likelihood_is_highest_at_the_truth():
   assert np.argmax(values) == 1
 
 
+@pytest.mark.smoke
 def test_likelihood_in_compile_and_saved(tmp_path):
   bias, batch = PositionBias(SIZE), make_batch(3)
   batch["contexts"] *= 0
