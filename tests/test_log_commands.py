@@ -208,8 +208,8 @@ def test_without_validation_the_first_method_is_trained(calls):
   text, written = calls.out("unvalidated"), calls.json("unvalidated")
   assert written["val_log_likelihood"] == {"unbiased": None}
   assert "unbiased-trust" not in text
-  assert ("Without validation unbiased is trained alone, and whether users "
-          "trust what stands high is not found out.") in text
+  assert text.count("Without validation unbiased is trained alone, and whether "
+                    "users trust what stands high is not found out.") == 1
 
 
 def test_files_of_a_fit(calls):

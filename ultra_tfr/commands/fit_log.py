@@ -122,7 +122,11 @@ def train(log, logs_folder=None):
   steps = log_training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings, found = common.settings(steps), {}
-  for name in log_flags.methods_to_train(len(log.parts["valid"]) > 0):
+  names = log_flags.methods_to_train(len(log.parts["valid"]) > 0)
+  if len(names) < len(FLAGS.method):
+    print(f"Without validation {names[0]} is trained alone, and whether users "
+          "trust what stands high is not found out.", flush=True)
+  for name in names:
     print(f"Training {name} for {settings.steps} batches of "
           f"{settings.batch_size} requests ...", flush=True)
     found[name] = log_training.fit(

@@ -124,8 +124,6 @@ def methods_to_train(has_validation):
     raise ValueError(
         f"--method {','.join(names)}: validation chooses one of them, but with "
         f"--valid {FLAGS.valid:g} no request is left for it; name one method.")
-  print(f"Without validation {names[0]} is trained alone, and whether users "
-        "trust what stands high is not found out.", flush=True)
   return names[:1]
 
 
