@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from command_line import Calls
+from ultra_tfr.version import __version__
 
 _TINY = ["--steps=4", "--validate_every=2", "--batch_size=8",
          "--hidden_units=8", "--num_positions=4"]
@@ -122,6 +123,7 @@ _GOOD = {
              "--json=over.json", *_TINY],
     "help": ["--help"],
     "nothing": [],
+    "version": ["--version"],
     "help demo": ["demo", "--help"],
 }
 _REAL = {
@@ -188,6 +190,7 @@ def test_the_same_seed_gives_the_same_result(good):
 def test_help_lists_the_commands(good):
   assert good.read("help", "status") == "0"
   assert good.read("nothing", "status") == "2"
+  assert good.read("version", "out").strip() == f"ultra-tfr {__version__}"
   for name in ("help", "nothing"):
     for command in ("demo", "train"):
       assert re.search(rf"^  {command} ", good.read(name, "out"), re.MULTILINE)
@@ -258,7 +261,7 @@ _BAD = {
     # It is read then, and has no query to hold out.
     "feature 0 and its flag": (
         _train("zero.txt", "zero.txt", "--index_base=0"),
-        "`part` must leave lists on both sides", 1),
+        r"--valid_queries 0.2 of the 1 queries of zero\.txt leaves nothing", 1),
     "feature beyond": (
         _train("good.txt", "good.txt", "--num_features=3"),
         r"good\.txt, line 1: expected indexes from 1 to 3.* index 4; give a "

@@ -134,8 +134,9 @@ def test_it_is_said_what_runs(capsys):
     assert sum("done" in line for line in lines[:begins]) >= number - 2
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_comparison_leaves_no_process_behind(how, tmp_path):
+@pytest.mark.parametrize("how", [
+    signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_comparison_leaves_no_process_behind(how, tmp_path):
   program = pathlib.Path(__file__).with_name("endless_runs.py")
   files = [tmp_path / name for name in "ab"]
   parent = subprocess.Popen(

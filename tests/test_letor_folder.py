@@ -138,6 +138,14 @@ def test_what_is_not_there_is_said(tmp_path):
     letor_folder.read_folder(str(tmp_path))
 
 
+def test_a_folder_that_is_not_there_is_no_beginning_of_names(
+    tmp_path, monkeypatch):
+  (tmp_path / "unrelated.csv").touch()
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(FileNotFoundError, match="^nope: there is no such folder"):
+    letor_folder.read_folder("nope")
+
+
 def test_the_real_data(shared_data):
   sizes = {"mq2008_fold1": (126, 31, 156), "lgb_rank": (161, 40, 50)}
   for name, expected in sizes.items():

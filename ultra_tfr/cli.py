@@ -6,6 +6,8 @@ import sys
 from absl import app
 from absl import flags
 
+from ultra_tfr import version
+
 COMMANDS = {
     "demo": "train naive, unbiased and oracle rankers on made-up data",
     "train": "train a method on LETOR files with simulated feedback",
@@ -31,6 +33,9 @@ def run(argv=None):
   if name in ("-h", "--help", "help", None):
     print(_usage())
     raise SystemExit(0 if name else 2)
+  if name == "--version":
+    print(f"ultra-tfr {version.__version__}")
+    raise SystemExit(0)
   if name not in COMMANDS:
     print(f"ultra-tfr: there is no command {name!r}.\n\n{_usage()}",
           file=sys.stderr)
@@ -47,6 +52,15 @@ def run(argv=None):
       print(flags.FLAGS.module_help(f"ultra_tfr.commands.{shared}"))
     raise SystemExit(0)
 
+  def parse(words):
+    try:
+      return flags.FLAGS(words)
+    except flags.Error as error:
+      # absl's own advice names a help that knows no flag of the command.
+      print(f"ultra-tfr {name}: {error}\nSee `ultra-tfr {name} --help`.",
+            file=sys.stderr)
+      raise SystemExit(1) from error
+
   def main(words):
     if len(words) > 1:
       raise app.UsageError(
@@ -56,8 +70,11 @@ def run(argv=None):
     except (ValueError, OSError) as error:
       print(f"ultra-tfr {name}: {error}", file=sys.stderr)
       raise SystemExit(1) from error
+    except KeyboardInterrupt as error:
+      print(f"\nultra-tfr {name}: interrupted.", file=sys.stderr)
+      raise SystemExit(130) from error
 
-  app.run(main, argv=[f"{argv[0]} {name}", *argv[2:]])
+  app.run(main, argv=[f"{argv[0]} {name}", *argv[2:]], flags_parser=parse)
 
 
 def _usage():

@@ -128,7 +128,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       sample.positions, sample.clicked, sample.requests, size, sample.weights,
       replicates=1, level=level) if identified else None
   follows = log_em.position_follows_scores(
-      sample.scores, sample.positions, sample.requests, **options)
+      sample.scores, sample.places, sample.requests, **options)
   weight = sample.weights[sample.clicked] / relative[
       sample.contexts, sample.positions - 1][sample.clicked]
   clipped = fitted.history.get("weight_clipped", [])

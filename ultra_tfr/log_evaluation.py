@@ -51,7 +51,10 @@ class LogEvaluator:
     clicks = []
     for batch in lists.batches(_BATCH):
       if model is None:
-        scores = -batch.positions.astype(np.float64)
+        # Items are in display order, also where deep positions are pooled.
+        scores = np.broadcast_to(
+            -np.arange(batch.positions.shape[1], dtype=np.float64),
+            batch.positions.shape)
       else:
         scores, relevance = log_checkpoints.predict(model, batch)
         if bias is not None and relevance is not None:

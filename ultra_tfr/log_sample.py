@@ -19,6 +19,8 @@ class LogSample(NamedTuple):
   Attributes:
     items: int64, -1 if unknown.
     positions: int64 from 1.
+    places: int64 from 1, in the order shown; where deep positions share one,
+      their items have places of their own.
     contexts: int64 ids.
     clicked: booleans, feedback > 0.
     requests: int64, a number that stands for the request.
@@ -31,6 +33,7 @@ class LogSample(NamedTuple):
 
   items: np.ndarray
   positions: np.ndarray
+  places: np.ndarray
   contexts: np.ndarray
   clicked: np.ndarray
   requests: np.ndarray
@@ -72,9 +75,11 @@ def _flat(batch, model):
   scores, relevance = log_checkpoints.predict(model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
+  # Items are in display order.
+  places = np.broadcast_to(np.arange(counts.shape[1]) + 1, counts.shape)
   return [
       np.asarray(values)[counts] for values in (
-          batch.items, batch.positions.astype(np.int64),
+          batch.items, batch.positions.astype(np.int64), places,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
           batch.weights.astype(np.float64), batch.randomized, scores,
           relevance)]

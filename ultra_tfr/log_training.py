@@ -228,6 +228,34 @@ def _validation(keeper):
   return json_files.plain(values)
 
 
+def check_can_teach(log):
+  """Raises a `ValueError` if no request tells one item from another.
+
+  Args:
+    log: a `ClickLog`.
+  """
+  clicked = unclicked = False
+  for batch in log.parts["train"].batches(1024):
+    counts = batch.weights > 0
+    highest = np.where(counts, batch.feedback, -np.inf).max(axis=1)
+    lowest = np.where(counts, batch.feedback, np.inf).min(axis=1)
+    if np.any(highest > lowest):
+      return
+    clicked |= np.any(highest > 0)
+    unclicked |= np.any(lowest <= 0)
+  if not clicked:
+    reason = "no row has feedback; check `feedback`"
+  elif not unclicked:
+    reason = ("every row has feedback; the log needs a row for each item that "
+              "was shown, not only for the clicked ones")
+  else:
+    reason = ("rows with and without feedback are never in one request; check "
+              "`query`, whose rows are one list that was shown once")
+  raise ValueError(
+      "There is nothing to learn from: no request of the training part has two "
+      f"items of different feedback, since {reason}.")
+
+
 def _highest_rate(log):
   """The share of rows with feedback at the position that has the highest."""
   sums = np.zeros((2, len(log.contexts), len(log.positions)))

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 import time
 
 from absl import flags
@@ -85,8 +86,14 @@ def main():
     if error is None:
       store.write(run, result)
 
-  failed = schedule.execute(
-      missing, functools.partial(execution.execute, world), FLAGS.jobs, keep)
+  try:
+    failed = schedule.execute(
+        missing, functools.partial(execution.execute, world), FLAGS.jobs, keep)
+  except KeyboardInterrupt:
+    done = sum(store.read(run) is not None for run in runs)
+    print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "
+          "command goes on from there.", file=sys.stderr)
+    raise
   _give_results(world, names, runs, store, failed, time.monotonic() - start)
   if failed:
     raise ValueError(

@@ -118,7 +118,11 @@ def train(log, logs_folder=None):
 
   Returns:
     `Trained`.
+
+  Raises:
+    ValueError: if there is nothing to learn from.
   """
+  log_training.check_can_teach(log)
   steps = log_training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings, found = common.settings(steps), {}

@@ -4,6 +4,7 @@ import collections
 from concurrent import futures
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
@@ -61,7 +62,12 @@ def _run_in_processes(waiting, function, jobs, start, finish):
           continue
         running[future] = waiting.popleft()
         start(running[future])
-      ended, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+      try:
+        ended, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+      except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+          process.terminate()
+        raise
       for future in ended:
         try:
           result, error = future.result()
@@ -72,7 +78,12 @@ def _run_in_processes(waiting, function, jobs, start, finish):
 
 
 def _end_with_parent():
-  """Ends this process when its parent is gone, even if it was killed."""
+  """Ends this process when its parent is gone, even if it was killed.
+
+  Ctrl-C, which a terminal sends to all processes, is for the parent alone.
+  """
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+
   def wait():
     multiprocessing.parent_process().join()
     os._exit(1)

@@ -68,6 +68,11 @@ def find_files(path):
           "one away or, if they belong to different sets, give the folder with "
           "the beginning of a set's names, "
           f"{os.path.join(folder, _beginning(files))}.")
+  if beginning is not None and not any(map(_NAME.fullmatch, names)):
+    raise FileNotFoundError(
+        f"{path}: there is no such folder, and no file of a training, "
+        f"validation or test part whose name begins with {beginning}; give a "
+        "folder that holds files such as train.txt, vali.txt and test.txt.")
   if not found["test"] or not (found["train"] or found["valid"]):
     listed = ", ".join(names[:_SHOWN]) or "no files"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
