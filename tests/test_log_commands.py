@@ -233,6 +233,8 @@ def test_without_bias(calls):
   assert _files(calls, "naive") == [
       "log.json", "logs", "model", "training_model.keras"]
   assert "Diagnosing" not in calls.out("naive")
+  assert "naive-pairwise estimates no bias: the feedback is taken as it is" in (
+      calls.out("naive"))
 
 
 def test_bare_log(calls):

@@ -159,6 +159,38 @@ def test_graded_feedback():
   _check_dcg(world, world.evaluate(binary=False), gain)
 
 
+def test_models_are_compared_with_the_first_one(world):
+  evaluator = log_evaluation.LogEvaluator(world.bias, True)
+  evaluator.add(log_evaluation.LOGGED, world.lists)
+  for name, deviation in NOISE.items():
+    evaluator.add(name, world.lists, world.ranker(deviation))
+  found = evaluator.results()
+  assert [name for name in found if "minus_first" in found[name]] == [
+      "middling", "worst"]
+  for name in ("middling", "worst"):
+    difference = found[name]["minus_first"]["dcg@10"]
+    assert difference["value"] == pytest.approx(
+        found[name]["estimates"]["dcg@10"]["value"] -
+        found["best"]["estimates"]["dcg@10"]["value"])
+    assert difference["high"] < 0
+  text = log_evaluation.to_text(found)
+  assert re.search(r"^worst - best +-", text, re.MULTILINE)
+  assert "best - best" not in text
+
+
+def test_the_logged_order_is_that_of_the_log_where_positions_are_pooled():
+  found = []
+  for pooled in (None, 2):
+    with click_logs.read(click_logs.small(), valid=0, test=1,
+                         num_positions=pooled) as log:
+      assert len(log.positions) == (pooled or len(click_logs.POSITIONS))
+      evaluator = log_evaluation.LogEvaluator(None, True, replicates=2)
+      evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+      found.append(_values(
+          evaluator.results(), "arp", [log_evaluation.LOGGED]))
+  assert found[0] == pytest.approx(found[1])
+
+
 # Weights.
 
 

@@ -6,6 +6,7 @@ import pytest
 import click_logs
 from ultra_tfr import log_checkpoints
 from ultra_tfr import log_sample
+from ultra_tfr import log_training
 
 
 def test_rows_are_those_of_the_log():
@@ -65,3 +66,13 @@ def test_rows_of_weight_0_are_left_out():
     sample = log_sample.draw(log, fitted.model)
   assert sorted(sample.weights) == sorted(weights[weights > 0])
   assert (sample.positions > 0).all()
+
+
+def test_places_are_those_of_the_log_where_positions_are_pooled():
+  with click_logs.read(click_logs.small(), num_positions=2) as log:
+    fitted = log_training.fit(log, "unbiased", click_logs.SHORT)
+    sample = log_sample.draw(log, fitted.model)
+  assert set(sample.positions) == {1, 2}
+  assert set(sample.places) == set(range(1, len(click_logs.POSITIONS) + 1))
+  for place, position in ((1, 1), (2, 2), (3, 2)):
+    assert set(sample.positions[sample.places == place]) == {position}

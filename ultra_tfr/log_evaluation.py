@@ -74,11 +74,12 @@ class LogEvaluator:
     Returns:
       A dict ready for JSON: for each ranker its "estimates" by name, each with
       "value", "low", "high" and "standard_error"; "minus_logged", the same of
-      the paired differences to the logged order; counts, effective sample size
+      the paired differences to the logged order, and for all models but the
+      first one "minus_first", those to that one; counts, effective sample size
       and clipped share; and for models with a relevance head the click
       "log_likelihood", "perplexity" and "perplexity_by_position".
     """
-    found = {}
+    found, first = {}, _first_model(self._totals)
     for name, totals in self._totals.items():
       summary = counterfactual.summarize(totals, **self._options)
       entry = {key: value for key, value in vars(summary).items()
@@ -87,6 +88,9 @@ class LogEvaluator:
       if name != LOGGED and LOGGED in self._totals:
         entry["minus_logged"] = _plain(counterfactual.compare(
             totals, self._totals[LOGGED], **self._options))
+      if name not in (LOGGED, first):
+        entry["minus_first"] = _plain(counterfactual.compare(
+            totals, self._totals[first], **self._options))
       if name in self._clicks:
         clicks = self._clicks[name]
         entry["log_likelihood"] = clicks.log_likelihood
@@ -109,11 +113,13 @@ def to_text(results, level=0.9):
   rows = [["ranker", *_COLUMNS]]
   for name, entry in results.items():
     rows.append([name, *(_cell(entry["estimates"][key]) for key in _COLUMNS)])
-  for name, entry in results.items():
-    if "minus_logged" in entry:
-      rows.append([f"{name} - logged",
-                   *(_cell(entry["minus_logged"][key], "+")
-                     for key in _COLUMNS)])
+  for other, difference in (("logged", "minus_logged"),
+                            (_first_model(results), "minus_first")):
+    for name, entry in results.items():
+      if difference in entry:
+        rows.append([f"{name} - {other}",
+                     *(_cell(entry[difference][key], "+")
+                       for key in _COLUMNS)])
   lines = align(rows)
   first = next(iter(results.values()))
   lines += [
@@ -131,6 +137,11 @@ def to_text(results, level=0.9):
                    "perfect), log-likelihood per item "
                    f"{entry['log_likelihood']:.4f}")
   return "\n".join(lines)
+
+
+def _first_model(rankers):
+  """The first name that is not the logged order, or None."""
+  return next((name for name in rankers if name != LOGGED), None)
 
 
 def _cell(estimate, sign=""):
