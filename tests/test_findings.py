@@ -23,14 +23,15 @@ def _trained(value=CURVE):
 
 def _explain(contexts=None, level=0.9, **changes):
   fields = {
+      "method": "unbiased-ipw",
       "positions": [1, 2, 3, 5],
       "contexts": contexts or {"all": {"trained": _trained()}},
       "swap_counts": np.full((4, 4), 100), "num_items": np.full(4, 150),
       "components": np.zeros(4, int),
       "logger_strength": {"value": 0.2, "low": 0.1, "high": 0.3}, "trust": {},
-      "history": {}, "num_requests": 1000, "num_items_clicked": 500,
-      "effective_sample_size": 200.0, "weight_clipped": None, "sentences": [],
-      "warnings": []}
+      "click_irrelevant": {}, "history": {}, "num_requests": 1000,
+      "num_items_clicked": 500, "effective_sample_size": 200.0,
+      "weight_clipped": None, "sentences": [], "warnings": []}
   assert set(changes) <= set(fields)
   return findings.explain(Diagnosis(**{**fields, **changes}), level)
 
@@ -53,7 +54,18 @@ def test_nothing_to_warn_of():
       "The order shown agrees with the ranker's scores to 0.20 (rank "
       "correlation within requests; 1 is the same order, 0 none).",
       "Weighted by inverse propensities, the 500 items with feedback count as "
-      "200."]
+      "200.", "The bias was estimated by the method unbiased-ipw."]
+
+
+def test_trust_is_told():
+  sentences, _ = _explain(
+      method="unbiased-trust",
+      click_irrelevant={"all": np.array([0.64, 0.3, 0.2, 0.04])})
+  assert sentences[-2:] == [
+      "The bias was estimated by the method unbiased-trust.",
+      "By it an irrelevant item that is seen is clicked 64% as often as a "
+      "relevant one at position 1, and 4% at position 5: much at the top only "
+      "is trust in what stands high."]
 
 
 def test_the_level_is_told():

@@ -268,8 +268,10 @@ def test_rejected_rows_are_where_they_are_said_to_be(calls):
 
 def test_diagnosis_of_a_log_of_its_own(calls):
   text, written = calls.out("own"), calls.json("own")
-  assert list(written) == ["method", "diagnosis", "seconds", "versions"]
-  assert f"Kept {written['method']}, by the mean log-likelihood" in text
+  assert list(written) == ["diagnosis", "seconds", "versions"]
+  method = written["diagnosis"]["method"]
+  assert f"Kept {method}, by the mean log-likelihood" in text
+  assert f"The bias was estimated by the method {method}." in text
   assert written["diagnosis"]["num_requests"] == 400
   assert re.search("Training unbiased .*The report is own/report.html.", text,
                    re.DOTALL)

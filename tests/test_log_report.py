@@ -54,14 +54,15 @@ def _made(contexts, positions, trust=False):
   curves = {kind: curve for kind in ("em", *diagnosis.HARVESTS)}
   curves["trained"] = {"value": value, "low": None, "high": None}
   found = diagnosis.Diagnosis(
-      positions=positions, contexts={name: curves for name in contexts},
+      method="unbiased", positions=positions,
+      contexts={name: curves for name in contexts},
       swap_counts=np.arange(size * size).reshape(size, size),
       num_items=np.arange(size), components=np.zeros(size, int),
       logger_strength={"value": float("nan"), "low": float("nan"), "high": 1.0},
       trust={name: np.full((len(contexts), size, size), share)
              for name, share in (("trust_positive", .9),
                                  ("trust_negative", .1))} if trust else {},
-      history={}, num_requests=7, num_items_clicked=3,
+      click_irrelevant={}, history={}, num_requests=7, num_items_clicked=3,
       effective_sample_size=2.0, weight_clipped=None,
       sentences=[f"It is {name}." for name in contexts],
       warnings=[f"Beware of {name}." for name in contexts])

@@ -19,6 +19,7 @@ class Diagnosis:
   """What was found out about a log.
 
   Attributes:
+    method: that estimated the bias.
     positions: as in the log, in order.
     contexts: the curves by name of the context: a dict of curves by name, see
       `diagnose`; each a dict of lists "value", and "low" and "high" or None.
@@ -31,6 +32,9 @@ class Diagnosis:
     logger_strength: a dict of "value", "low" and "high": Spearman's correlation
       within requests between the order shown and the ranker's scores.
     trust: `[C, K, K]` matrices by name, or an empty dict.
+    click_irrelevant: by context `[K]`, how often an irrelevant item that is
+      seen gets feedback, relative to a relevant one; empty if the method does
+      not say.
     history: of the training, see `log_training.FittedLog`.
     num_requests: how many the diagnosis rests on.
     num_items_clicked: rows with feedback among them.
@@ -41,6 +45,7 @@ class Diagnosis:
     warnings: why debiasing may hurt, for people.
   """
 
+  method: str
   positions: list
   contexts: dict
   swap_counts: Optional[np.ndarray]
@@ -48,6 +53,7 @@ class Diagnosis:
   components: Optional[np.ndarray]
   logger_strength: dict
   trust: dict
+  click_irrelevant: dict
   history: dict
   num_requests: int
   num_items_clicked: int
@@ -132,8 +138,11 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
   weight = sample.weights[sample.clicked] / relative[
       sample.contexts, sample.positions - 1][sample.clicked]
   clipped = fitted.history.get("weight_clipped", [])
+  irrelevant = {} if bias.click_irrelevant is None else {
+      name: bias.click_irrelevant[c] / bias.click_relevant[c]
+      for c, name in enumerate(contexts)}
   result = Diagnosis(
-      positions=list(log.positions), contexts=contexts,
+      method=bias.method, positions=list(log.positions), contexts=contexts,
       swap_counts=whole and whole.swap_counts,
       num_items=whole and whole.num_items,
       components=whole and whole.components,
@@ -142,6 +151,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       trust={name: getattr(bias, name)
              for name in ("trust_positive", "trust_negative")
              if getattr(bias, name) is not None},
+      click_irrelevant=irrelevant,
       history=fitted.history,
       num_requests=len(np.unique(sample.requests)),
       num_items_clicked=int(sample.clicked.sum()),

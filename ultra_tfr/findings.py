@@ -37,6 +37,7 @@ def explain(diagnosis, level):
   _about_logger(diagnosis, sentences, warnings)
   _about_agreement(diagnosis, sentences, warnings)
   _about_weights(diagnosis, sentences, warnings)
+  _about_method(diagnosis, sentences)
   return sentences, warnings
 
 
@@ -161,6 +162,19 @@ def _about_weights(diagnosis, sentences, warnings):
   if diagnosis.weight_clipped:
     sentences.append(f"{diagnosis.weight_clipped:.1%} of the pair weight was "
                      "clipped at the end of training.")
+
+
+def _about_method(diagnosis, sentences):
+  sentences.append(f"The bias was estimated by the method {diagnosis.method}.")
+  if len(diagnosis.contexts) > _MOST_CONTEXTS:
+    return
+  first, deepest = diagnosis.positions[0], diagnosis.positions[-1]
+  sentences += [
+      f"By it an irrelevant item that is seen is clicked {shares[0]:.0%} as "
+      f"often as a relevant one at position {first}, and {shares[-1]:.0%} at "
+      f"position {deepest}{_where(diagnosis, name)}: much at the top only is "
+      "trust in what stands high."
+      for name, shares in diagnosis.click_irrelevant.items()]
 
 
 def _where(diagnosis, name):

@@ -51,10 +51,9 @@ def main():
       found = fit_log.write_report(log, fitted, FLAGS.report_dir)
   else:
     with log_flags.read(FLAGS.report_dir) as log:
-      fitted = fit_log.train(log).fitted
-      found = fit_log.write_report(log, fitted, FLAGS.report_dir)
-  fit_log.write_json(
-      {"method": fitted.bias.method, "diagnosis": found}, start)
+      found = fit_log.write_report(
+          log, fit_log.train(log).fitted, FLAGS.report_dir)
+  fit_log.write_json({"diagnosis": found}, start)
 
 
 def _check_flags():
