@@ -64,8 +64,8 @@ def test_trust_is_told():
   assert sentences[-2:] == [
       "The bias was estimated by the method unbiased-trust.",
       "By it an irrelevant item that is seen is clicked 64% as often as a "
-      "relevant one at position 1, and 4% at position 5: much at the top only "
-      "is trust in what stands high."]
+      "relevant one at position 1, and 4% at position 5. Much of it at the top "
+      "alone is trust in what stands high."]
 
 
 def test_the_level_is_told():

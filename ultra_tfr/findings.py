@@ -166,15 +166,17 @@ def _about_weights(diagnosis, sentences, warnings):
 
 def _about_method(diagnosis, sentences):
   sentences.append(f"The bias was estimated by the method {diagnosis.method}.")
-  if len(diagnosis.contexts) > _MOST_CONTEXTS:
+  shares = diagnosis.click_irrelevant
+  if not shares or len(shares) > _MOST_CONTEXTS:
     return
   first, deepest = diagnosis.positions[0], diagnosis.positions[-1]
   sentences += [
-      f"By it an irrelevant item that is seen is clicked {shares[0]:.0%} as "
-      f"often as a relevant one at position {first}, and {shares[-1]:.0%} at "
-      f"position {deepest}{_where(diagnosis, name)}: much at the top only is "
-      "trust in what stands high."
-      for name, shares in diagnosis.click_irrelevant.items()]
+      f"By it an irrelevant item that is seen is clicked {share[0]:.0%} as "
+      f"often as a relevant one at position {first}, and {share[-1]:.0%} at "
+      f"position {deepest}{_where(diagnosis, name)}."
+      for name, share in shares.items()]
+  sentences[-1] += (" Much of it at the top alone is trust in what stands "
+                    "high.")
 
 
 def _where(diagnosis, name):
