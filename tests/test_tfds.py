@@ -65,6 +65,9 @@ def test_features_stay_in_a_file():
 
 def test_without_room_for_the_file(monkeypatch):
   class Full(io.BytesIO):
+    def __init__(self, buffering):
+      super().__init__()
+
     def write(self, data):
       raise OSError(28, "No space left on device")
 

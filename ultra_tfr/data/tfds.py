@@ -125,8 +125,9 @@ def _read(builder, name, part, max_queries, non_finite):
   splits = np.cumsum([0, *map(len, labels)])
   width = builder.info.features[_FEATURES].shape[1]
   bad = 0
-  # The map keeps the file, which has no name any more.
-  with tempfile.TemporaryFile() as file:
+  # The map keeps the file, which has no name any more. Without a buffer, since
+  # closing it would write what is left, and hide the error of a full disk.
+  with tempfile.TemporaryFile(buffering=0) as file:
     for query, example in enumerate(examples(_FEATURES)):
       with np.errstate(over="ignore"):  # What becomes infinite is seen below.
         rows = example[_FEATURES].astype(np.float32)
@@ -142,7 +143,6 @@ def _read(builder, name, part, max_queries, non_finite):
       bad += np.count_nonzero(wrong)
       # Not into a map, where a full disk would end the process.
       _write(file, rows, 4 * splits[-1] * width)
-    file.flush()
     features = np.memmap(file, np.float32, "r", shape=(splits[-1], width))
   if bad:
     logging.warning("%s, %s part: %d feature values were not finite in float32 "
@@ -154,7 +154,9 @@ def _read(builder, name, part, max_queries, non_finite):
 def _write(file, rows, size):
   """Appends rows to a file that will have so many bytes."""
   try:
-    file.write(rows.tobytes())
+    left = memoryview(rows.tobytes())
+    while left:
+      left = left[file.write(left):]
   except OSError as error:
     raise OSError(
         f"There is no room in {tempfile.gettempdir()} for a file of "
