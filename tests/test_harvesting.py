@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+import eye_tracking
 from ultra_tfr.evaluation import bootstrap
 from ultra_tfr.evaluation import harvesting
 from ultra_tfr.evaluation import swaps
 
-THETA = np.array([.68, .61, .48, .34, .28, .20, .11, .10, .08, .06])
+THETA = eye_tracking.CURVE
 CURVE = THETA / THETA[0]
 ESTIMATORS = {"adjacent": swaps.adjacent_chain, "pivot": swaps.pivot,
               "all_pairs": swaps.all_pairs}

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+import eye_tracking
 import oracles
 from ultra_tfr.evaluation import bootstrap
 from ultra_tfr.evaluation import log_em
 
-THETA = np.array([.68, .61, .48, .34, .28, .20, .11, .10, .08, .06])
+THETA = eye_tracking.CURVE
 
 
 def _log(seed, num_requests=400, noise=0., betas=None):

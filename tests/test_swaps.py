@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import eye_tracking
 from ultra_tfr.evaluation import swaps
 
-THETA = np.array([.68, .61, .48, .34, .28, .20, .11, .10, .08, .06])
+THETA = eye_tracking.CURVE
 CURVES = (swaps.adjacent_chain, swaps.pivot, swaps.all_pairs)
 
 

@@ -5,6 +5,8 @@ from typing import Optional
 
 import numpy as np
 
+from ultra_tfr.evaluation import counterfactual
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bias:
@@ -92,6 +94,27 @@ def click_probability(bias, relevance, batch):
   relevant, irrelevant, _ = bias.at(batch.positions, batch.contexts)
   irrelevant = 0.0 if irrelevant is None else irrelevant
   return relevant * relevance + irrelevant * (1.0 - relevance)
+
+
+class ClickRows:
+  """Rows of a log with the chance of a click, to see how well it fits."""
+
+  def __init__(self):
+    self._batches = []
+
+  def add(self, bias, relevance, batch):
+    """Adds a batch; see `click_probability`."""
+    counts = batch.weights > 0
+    self._batches.append([values[counts] for values in (
+        batch.feedback, click_probability(bias, relevance, batch),
+        batch.positions, batch.weights)])
+
+  def likelihood(self):
+    """The `counterfactual.ClickLikelihood`, or None without a batch."""
+    if not self._batches:
+      return None
+    return counterfactual.click_likelihood(*(
+        np.concatenate(values)[np.newaxis] for values in zip(*self._batches)))
 
 
 def add_totals(totals, scores, batch, bias, binary):

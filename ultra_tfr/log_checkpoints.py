@@ -8,7 +8,6 @@ import tensorflow as tf
 from ultra_tfr import log_bias
 from ultra_tfr.data import log_store
 from ultra_tfr.evaluation import choice
-from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation import log_totals
 from ultra_tfr.heads import split_heads
 from ultra_tfr.log_bias import Bias
@@ -106,24 +105,20 @@ class KeepBest(tf.keras.callbacks.Callback):
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
     totals = log_totals.LogTotals(topn=(10,))
-    likelihood, weight, seen = 0.0, 0.0, 0
+    clicks, seen = log_bias.ClickRows(), 0
     for batch in self._valid.batches(1024):
       scores, relevance = predict(self.model, batch)
       log_bias.add_totals(totals, scores, batch, bias, self._binary)
       if bias is not None:
-        found = counterfactual.click_likelihood(
-            batch.feedback, log_bias.click_probability(bias, relevance, batch),
-            batch.positions, batch.weights)
-        total = batch.weights.sum()
-        likelihood += np.nan_to_num(found.log_likelihood) * total
-        weight += total
+        clicks.add(bias, relevance, batch)
       seen += len(scores)
       if seen >= _VALIDATION_REQUESTS:
         break
     _, requests = log_totals.split_columns(totals.table())
+    likelihood = clicks.likelihood()
     return Validation(
         requests.dcg[:, 0], requests.gain[:, 0],
-        float(likelihood / weight) if weight > 0 else float("nan"))
+        float("nan") if likelihood is None else likelihood.log_likelihood)
 
   def on_train_end(self, logs=None):
     del logs

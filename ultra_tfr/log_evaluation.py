@@ -1,6 +1,5 @@
 """Rankers and the logged order on held-out feedback, side by side."""
 
-import numpy as np
 
 from ultra_tfr import json_files
 from ultra_tfr import log_bias
@@ -10,6 +9,9 @@ from ultra_tfr.evaluation.log_totals import LogTotals
 from ultra_tfr.report import align
 
 LOGGED = "logged order"
+# What it means that there is no bias to correct by.
+UNCORRECTED = ("the feedback is taken as it is, which favours the logged "
+               "order.")
 _COLUMNS = ("dcg@10", "snips_dcg@10", "ndcg@10", "snips_mrr@10", "arp")
 # Requests scored at a time.
 _BATCH = 1024
@@ -48,25 +50,17 @@ class LogEvaluator:
     """
     bias = bias or self._bias
     totals = LogTotals(topn=(3, 5, 10), max_weight=self._max_weight)
-    clicks = []
+    clicks = log_bias.ClickRows()
     for batch in lists.batches(_BATCH):
       if model is None:
-        # Items are in display order, also where deep positions are pooled.
-        scores = np.broadcast_to(
-            -np.arange(batch.positions.shape[1], dtype=np.float64),
-            batch.positions.shape)
+        scores = -batch.places
       else:
         scores, relevance = log_checkpoints.predict(model, batch)
         if bias is not None and relevance is not None:
-          counts = batch.weights > 0
-          chance = log_bias.click_probability(bias, relevance, batch)
-          clicks.append([values[counts] for values in (
-              batch.feedback, chance, batch.positions, batch.weights)])
+          clicks.add(bias, relevance, batch)
       log_bias.add_totals(totals, scores, batch, self._bias, self._binary)
     self._totals[name] = totals
-    if clicks:
-      self._clicks[name] = counterfactual.click_likelihood(
-          *(np.concatenate(values)[np.newaxis] for values in zip(*clicks)))
+    self._clicks[name] = clicks.likelihood()
 
   def results(self):
     """What was found.
@@ -91,8 +85,8 @@ class LogEvaluator:
       if name not in (LOGGED, first):
         entry["minus_first"] = _plain(counterfactual.compare(
             totals, self._totals[first], **self._options))
-      if name in self._clicks:
-        clicks = self._clicks[name]
+      clicks = self._clicks[name]
+      if clicks is not None:
         entry["log_likelihood"] = clicks.log_likelihood
         entry["perplexity"] = clicks.perplexity
         entry["perplexity_by_position"] = json_files.plain(clicks.by_position)

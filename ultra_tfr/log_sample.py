@@ -75,11 +75,9 @@ def _flat(batch, model):
   scores, relevance = log_checkpoints.predict(model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
-  # Items are in display order.
-  places = np.broadcast_to(np.arange(counts.shape[1]) + 1, counts.shape)
   return [
       np.asarray(values)[counts] for values in (
-          batch.items, batch.positions.astype(np.int64), places,
+          batch.items, batch.positions.astype(np.int64), batch.places,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
           batch.weights.astype(np.float64), batch.randomized, scores,
           relevance)]

@@ -86,8 +86,9 @@ def feature_preprocessing(features, mask=None):
   # A constant feature would be blown up by the smallest rounding error.
   variance = np.where(variance > 1e-8, variance, 1.0)
   return tf.keras.Sequential(
-      [SignedLog(), tf.keras.layers.Normalization(mean=mean, variance=variance)
-      ], name="preprocessing")
+      [SignedLog(),
+       tf.keras.layers.Normalization(mean=mean, variance=variance)],
+      name="preprocessing")
 
 
 def _log_moments(rows):

@@ -54,8 +54,7 @@ def main():
         "--part=test is empty, since the model was trained without a test part "
         "(--test 0); give a log that was not trained on, with --part=all.")
   if not biases:
-    print("No model has a bias: the feedback is taken as it is, which favours "
-          "the logged order.", flush=True)
+    print(f"No model has a bias: {log_evaluation.UNCORRECTED}", flush=True)
   with log_flags.read_for(first.schema, *split) as log:
     evaluator = log_evaluation.LogEvaluator(
         biases[0] if biases else None, log.feedback_kind == "binary",

@@ -53,9 +53,9 @@ def main():
       evaluator.add(name, log.parts["test"], fitted.model)
       results["evaluation"] = evaluator.results()
       if fitted.bias is None:
-        print(f"{name} estimates no bias: the feedback is taken as it is, "
-              "which favours the logged order. `ultra-tfr evaluate-log` with a "
-              "--model_dir of unbiased in front corrects both.\n")
+        print(f"{name} estimates no bias: {log_evaluation.UNCORRECTED} "
+              "`ultra-tfr evaluate-log` with a --model_dir of unbiased in "
+              "front corrects both.\n")
       print("On the test part:\n")
       print(log_evaluation.to_text(results["evaluation"]), "\n", flush=True)
     if fitted.bias is not None:

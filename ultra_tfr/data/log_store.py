@@ -38,6 +38,12 @@ class LoggedBatch(NamedTuple):
   randomized: np.ndarray
   requests: np.ndarray
 
+  @property
+  def places(self):
+    """`[B, L]` int64 from 1, the order shown, also of pooled positions."""
+    return np.broadcast_to(
+        np.arange(self.positions.shape[1]) + 1, self.positions.shape)
+
 
 def take(rows, indices):
   """The `Rows` with these indices."""
