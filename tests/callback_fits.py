@@ -11,14 +11,14 @@ from ultra_tfr.losses import UnbiasedPairwiseLoss
 NUM_POSITIONS = 4
 
 
-def make_data(num_lists=48, seed=0):
-  """Features and packed clicks, fewer further down."""
+def make_data(num_lists=48, seed=0, value=1.):
+  """Features and packed feedback, 0 or a value, fewer further down."""
   rng = np.random.default_rng(seed)
   shape = [num_lists, NUM_POSITIONS]
   features = rng.normal(size=[*shape, 3]).astype(np.float32)
   positions = np.argsort(rng.random(shape), axis=1) + 1
   clicks = rng.random(shape) < .8 / positions
-  return features, pack_feedback(clicks, positions).numpy()
+  return features, pack_feedback(value * clicks, positions).numpy()
 
 
 def make_model(bias, heads=2, optimizer="sgd", seed=0, **arguments):

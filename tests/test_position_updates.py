@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import callback_fits
 from ultra_tfr import scorers
 from ultra_tfr.dual_learning import DualLearningLoss
 from ultra_tfr.dual_learning import PropensityLogits
@@ -16,7 +17,7 @@ from ultra_tfr.position_updates import PositionUpdates
 from ultra_tfr.shallow_tower import ShallowTower
 from ultra_tfr.shallow_tower import ShallowTowerLoss
 
-K = 4
+K = callback_fits.NUM_POSITIONS
 # Name: the layer from its number of positions and contexts, loss, and heads.
 LOSSES = {
     "dla": (PropensityLogits, DualLearningLoss, 1),
@@ -31,13 +32,8 @@ everything = pytest.mark.parametrize("name", LOSSES)
 
 
 def make_data(num_lists=48, seed=0):
-  """Features and packed feedback, clicks and dwell, fewer further down."""
-  rng = np.random.default_rng(seed)
-  shape = [num_lists, K]
-  features = rng.normal(size=[*shape, 3]).astype(np.float32)
-  positions = np.argsort(rng.random(shape), axis=1) + 1
-  clicks = rng.random(shape) < .8 / positions
-  return features, pack_feedback(1.5 * clicks, positions).numpy()
+  """Clicks and dwell: feedback is not 1."""
+  return callback_fits.make_data(num_lists, seed, value=1.5)
 
 
 def make_model(name, seed=0, num_positions=K, num_contexts=1, overflow="mask",
