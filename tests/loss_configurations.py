@@ -33,6 +33,10 @@ CONFIGURATIONS = {
     "position_trust_fixed": (
         2, {"trust_bias": "position", "examination": EXAMINATION,
             "trust_positive": .9, "trust_negative": .1}, {}),
+    "logged_order": (2, {"trust_bias": "position",
+                         "logged_order_weight": .7}, {}),
+    "logged_order_ndcg": (1, {"logged_order_weight": 2., "num_contexts": 2},
+                          {"lambda_weight": NDCG(), "max_weight": .8}),
     "pairwise_trust_item": (2, {"trust_bias": "pairwise"}, {}),
     "pairwise_trust_prior": (2, {"trust_bias": "pairwise"},
                              {"examination_posterior": "prior"}),
@@ -75,6 +79,9 @@ def make_loss(configuration, **changes):
         bias.trust_is_fixed and table.startswith("trust")):
       variable = getattr(bias, table)
       variable.assign(rng.uniform(low, high, variable.shape))
+  if bias.logged_order_weight is not None:
+    seen = bias._averages["pointwise"]
+    seen.assign(np.sort(rng.uniform(1., 9., seen.shape))[:, ::-1])
   bias.start_collecting()
   if isinstance(arguments, str):
     if arguments == "paper_opt":
@@ -95,7 +102,9 @@ def make_batch(name, num_lists=4, size=5):
   feedback[2, :] = -1.
   positions = np.stack([
       rng.permutation(NUM_POSITIONS)[:size] + 1 for _ in range(num_lists)])
-  contexts = rng.integers(0, 2, [num_lists, 1]) if name == "contexts" else None
+  contexts = None
+  if CONFIGURATIONS[name][1].get("num_contexts", 1) > 1:
+    contexts = rng.integers(0, 2, [num_lists, 1])
   heads = CONFIGURATIONS[name][0]
   scores = rng.normal(size=[num_lists, size, heads])
   weights = rng.uniform(.5, 2., [num_lists, size])

@@ -26,7 +26,7 @@ LAYERS = (
      "log_model", "position_tables", "position_losses", "position_updates",
      "dual_learning", "pairwise_debiasing", "pointwise_losses",
      "shallow_tower"},
-    {"pipeline", "data", "simulation", "evaluation"},
+    {"logged_order", "pipeline", "data", "simulation", "evaluation"},
     {"methods"},
     {"checkpoints", "run_folder", "training", "peers", "report", "log_bias",
      "log_checkpoints", "log_training", "log_sample", "findings", "diagnosis",

@@ -77,7 +77,9 @@ def test_what_comes_out(method, feedback, features, context, valid, tmp_path):
   assert list(fitted.history) == [
       "step", "loss", *(["examination_change", "weight_clipped"] * has_bias),
       *(["val_snips_dcg@10"] * bool(valid)),
-      *(["val_log_likelihood"] * bool(valid and has_bias))]
+      *(["val_log_likelihood"] * bool(valid and has_bias)),
+      *(["val_lead", "logged_order_weight"] * bool(
+          valid and method == "unbiased"))]
   assert fitted.history["step"] == [3, 6]
   assert all(len(values) == 2 for values in fitted.history.values())
   json.dumps([fitted.history, fitted.schema], allow_nan=False)
@@ -218,18 +220,31 @@ def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
 # Validation.
 
 
-def test_validation_never_reaches_the_bias():
+@pytest.mark.parametrize("method", ["unbiased", "unbiased-ipw"])
+def test_validation_never_reaches_the_bias(method):
   table = click_logs.small()
   time = table["timestamp"].to_numpy()
   late = time > np.quantile(time, 0.7)
   changed = click_logs.with_column(
       table, "click", np.where(late, 1, table["click"].to_numpy()))
   (first, _), (second, _) = (
-      _fit(rows, valid=0.3, test=0) for rows in (table, changed))
+      _fit(rows, method=method, valid=0.3, test=0)
+      for rows in (table, changed))
   assert first.history["val_log_likelihood"] != second.history[
       "val_log_likelihood"]
   assert first.bias.to_config() == second.bias.to_config()
-  assert first.history["loss"] == second.history["loss"]
+  # It may say how far the ranker, and no more, follows the order shown.
+  assert (first.history["loss"] == second.history["loss"]) == (
+      method == "unbiased-ipw")
+
+
+@pytest.mark.parametrize("valid, weight", [(0.3, 0.25), (0, 0.0)])
+def test_without_validation_the_logged_order_has_no_weight(valid, weight):
+  layer = PositionBias(5, logged_order_weight=0.25)
+  with click_logs.read(click_logs.small(), valid=valid) as log:
+    log_checkpoints.KeepBest(log, "name", layer)
+  assert float(layer.logged_order_weight) == weight
+
 
 
 def _found(value):

@@ -8,6 +8,7 @@ from ultra_tfr import data
 from ultra_tfr import dual_learning
 from ultra_tfr import layers
 from ultra_tfr import log_model
+from ultra_tfr import logged_order
 from ultra_tfr import losses
 from ultra_tfr import metrics
 from ultra_tfr import pairwise_debiasing
@@ -27,6 +28,7 @@ __all__ = [
     "dual_learning",
     "layers",
     "log_model",
+    "logged_order",
     "losses",
     "metrics",
     "pack_feedback",

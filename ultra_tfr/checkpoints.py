@@ -14,7 +14,7 @@ from ultra_tfr.heads import ranking_head
 
 PICKS = ("labels", "clicks")
 # Visits of each validation list, so that clicks decide with little noise.
-_SESSIONS = 20
+VISITS = 20
 # Inverse propensities beyond this add more noise than they take bias away.
 _MIN_EXAMINATION = 0.05
 _BATCH_LISTS = 1024
@@ -49,9 +49,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     super().__init__()
     self._folder, self._slack = folder, slack
     self._valid, self._stream, self._curve = valid, valid_stream, curve
-    self._feedback = np.sum([
-        np.maximum(valid_stream.draw(epoch), 0.0) for epoch in range(_SESSIONS)
-    ], axis=0, dtype=np.float32)
+    self._feedback = valid_stream.mean_feedback(VISITS)
     self._best_value = -np.inf
     # The step of each pick, and the weights of each validation by step.
     self._picked = dict.fromkeys(PICKS)

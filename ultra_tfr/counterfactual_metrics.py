@@ -66,6 +66,41 @@ class _BiasMetric(tf.keras.metrics.Metric):
                **config)
 
 
+def relevance_estimates(position_bias, feedback, positions, contexts, *,
+                        has_noise=True, max_weight=None):
+  """Feedback with a layer's present propensities taken out, item by item.
+
+  Args:
+    position_bias: a `PositionBias`.
+    feedback: `[B, L]`, as `unpack_feedback` gives it, and so are the others.
+    positions: `[B, L]`.
+    contexts: `[B, L]`.
+    has_noise: whether p0 is taken off, with `trust_bias="position"`. It is a
+      chance of clicks, so feedback must be 0 or 1, or a mean of that.
+    max_weight: cap of the weights relative to position 1, or None.
+
+  Returns:
+    A tuple of the estimates `[B, L]` on the scale of position 1 of the item's
+    context, see `core.counterfactual.relevance_estimates`, and `[B, L]`
+    booleans, the items that count.
+  """
+  slots = position_bias.find_slots(positions, contexts)
+  first = position_bias.examination[:, :1]
+  click_relevant = slots.lookup(position_bias.examination)
+  click_irrelevant = None
+  mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
+  mask = tf.logical_and(mask, click_relevant > 0)
+  if position_bias.trust_bias == "position" and has_noise:
+    first -= position_bias.click_irrelevant[:, :1]
+    click_irrelevant = slots.lookup(position_bias.click_irrelevant)
+  scale = slots.lookup(
+      tf.broadcast_to(first, position_bias.examination.shape))
+  estimates, _, _ = counterfactual.relevance_estimates(
+      feedback, mask, click_relevant, click_irrelevant, scale=scale,
+      max_weight=max_weight)
+  return estimates, mask
+
+
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class CounterfactualMetric(_BiasMetric):
   """DCG, NDCG, ARP or MRR on feedback weighted by inverse propensities.
@@ -131,7 +166,17 @@ class CounterfactualMetric(_BiasMetric):
       sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights; a list
         counts by the mean weight of its items.
     """
-    estimates, mask = self._estimates(*unpack_feedback(y_true))
+    bias = self._get_position_bias()
+    feedback, positions, contexts = unpack_feedback(y_true)
+    estimates, mask = relevance_estimates(
+        bias, feedback, positions, contexts,
+        max_weight=self._options["max_weight"])
+    if bias.trust_bias == "position":
+      clicks = masking.zero_where_invalid(mask, feedback)
+      tf.debugging.assert_equal(clicks, tf.sign(clicks), (
+          "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
+          "which is a chance of clicks; pack `feedback > 0`, or give the "
+          "metric a bias layer without trust bias."))
     weights = item_weights(sample_weight, mask)
     totals = counterfactual.request_totals(
         split_heads(y_pred, estimates)[0], estimates * weights, mask,
@@ -147,29 +192,6 @@ class CounterfactualMetric(_BiasMetric):
         "mrr": (totals.reciprocal_rank, per_list),
     }[self._options["metric"]]
     self._add(numerator, denominator)
-
-  def _estimates(self, feedback, positions, contexts):
-    """Estimates `[B, L]` at the current propensities, and the valid items."""
-    bias = self._get_position_bias()
-    slots = bias.find_slots(positions, contexts)
-    first = bias.examination[:, :1]
-    click_relevant = slots.lookup(bias.examination)
-    click_irrelevant = None
-    mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
-    mask = tf.logical_and(mask, click_relevant > 0)
-    if bias.trust_bias == "position":
-      first -= bias.click_irrelevant[:, :1]
-      click_irrelevant = slots.lookup(bias.click_irrelevant)
-      clicks = masking.zero_where_invalid(mask, feedback)
-      tf.debugging.assert_equal(clicks, tf.sign(clicks), (
-          "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
-          "which is a chance of clicks; pack `feedback > 0`, or give the "
-          "metric a bias layer without trust bias."))
-    scale = slots.lookup(tf.broadcast_to(first, bias.examination.shape))
-    estimates, _, _ = counterfactual.relevance_estimates(
-        feedback, mask, click_relevant, click_irrelevant, scale=scale,
-        max_weight=self._options["max_weight"])
-    return estimates, mask
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""

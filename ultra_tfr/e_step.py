@@ -133,6 +133,12 @@ class EStep:
         self._clicked, self._pair_model, examined,
         self._options["normalize_trust"])
 
+  def logged_order_weights(self):
+    """What positions alone add to the weights of all pairs, `[B, L, L]`."""
+    weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
+        self._slots.lookup(self._bias.mean_relevance()))
+    return tf.where(masking.valid_pairs(self.mask), weights, 0.0)
+
   def head_losses(self):
     """Cross-entropy of the relevance and preference heads, `[B, L]`.
 

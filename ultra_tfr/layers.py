@@ -58,6 +58,11 @@ class PositionBias(em_layer.EMLayer):
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` makes the callback raise.
+    logged_order_weight: how much the logged order counts: each pair also gets
+      so many times the weight that its positions alone would give it, see
+      `core.weights.logged_order_weights`. None leaves it out. A number is where
+      `ultra_tfr.logged_order.LoggedOrderGuard` starts; without that callback it
+      stays.
     name: the layer's name.
 
   Raises:
@@ -72,7 +77,8 @@ class PositionBias(em_layer.EMLayer):
                examination=None, trust_positive=None, trust_negative=None,
                initial_examination="click_rate", initial_scale=INITIAL_SCALE,
                initial_click_irrelevant=None, smoothing=20.0,
-               min_examination=1e-3, overflow="mask", name="position_bias"):
+               min_examination=1e-3, overflow="mask",
+               logged_order_weight=None, name="position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
         "num_positions": num_positions, "num_contexts": num_contexts,
@@ -83,15 +89,17 @@ class PositionBias(em_layer.EMLayer):
         "initial_scale": initial_scale,
         "initial_click_irrelevant": initial_click_irrelevant,
         "smoothing": smoothing, "min_examination": min_examination,
-        "overflow": overflow,
+        "overflow": overflow, "logged_order_weight": logged_order_weight,
     }
     arguments.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
     for argument, value in (("initial_scale", initial_scale),
                             ("min_examination", min_examination)):
       if not 0 < value <= 1:
         raise ValueError(f"`{argument}` must be in (0, 1], but is {value}.")
-    if smoothing < 0:
-      raise ValueError(f"`smoothing` must be >= 0, but is {smoothing}.")
+    for argument, value in (("smoothing", smoothing),
+                            ("logged_order_weight", logged_order_weight)):
+      if value is not None and not value >= 0:
+        raise ValueError(f"`{argument}` must be >= 0, but is {value}.")
     self.trust_bias = trust_bias
     self._check_click_irrelevant(initial_click_irrelevant)
     self._click_irrelevant_share = (
@@ -182,6 +190,9 @@ class PositionBias(em_layer.EMLayer):
           "trust_negative", negative, pair_tables))
     # Where one score serves as ranking score and as relevance logit.
     self.relevance_shift = self._parameter("relevance_shift", 0.0)
+    weight = self._config["logged_order_weight"]
+    self.logged_order_weight = None if weight is None else self._parameter(
+        "logged_order_weight", weight)
 
   @property
   def learns_pairwise_trust(self):
@@ -208,6 +219,18 @@ class PositionBias(em_layer.EMLayer):
         None if contexts is None else tf.cast(contexts, tf.float32))
     theta = slots.lookup(self.examination)
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
+
+  def mean_relevance(self):
+    """r_k: the mean of P(r > 0 | c) of the items seen so far at each position.
+
+    Returns:
+      A tensor `[C, K]`, 0 where nothing was seen.
+    """
+    sums = tf.reshape(
+        self._averages["pointwise"],
+        [self.num_contexts, self.num_positions, examination_lib.NUM_STATISTICS])
+    return tf.math.divide_no_nan(sums[..., examination_lib.RELEVANT],
+                                 sums[..., examination_lib.COUNT])
 
   def scale(self):
     """theta_1 squared, the one constant by which all pair weights are scaled.

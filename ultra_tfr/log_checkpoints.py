@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import log_bias
+from ultra_tfr import logged_order
 from ultra_tfr.data import log_store
 from ultra_tfr.evaluation import choice
 from ultra_tfr.evaluation import log_totals
@@ -61,10 +62,12 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   The value is SNIPS DCG@10 by what the bias layer knows. All validations are
   judged again by the bias that training ends with, and the choice among them is
-  `evaluation.choice.last_as_good`.
+  `evaluation.choice.last_as_good`. The weight of the logged order moves by the
+  same feedback, see `logged_order`, where the layer has one.
 
   Args:
-    log: a `ClickLog`; without a validation part the last weights stay.
+    log: a `ClickLog`; without a validation part the last weights stay, and the
+      logged order, which nothing could tell from a better one, has no weight.
     method_name: of the method that is trained.
     layer: its bias layer, or None.
 
@@ -82,6 +85,9 @@ class KeepBest(tf.keras.callbacks.Callback):
     # What `_validate` finds, and the weights, of each validation.
     self._kept = []
     self.bias = self.validation = None
+    self._is_guarded = getattr(layer, "logged_order_weight", None) is not None
+    if self._is_guarded and not len(self._valid):
+      layer.logged_order_weight.assign(0.0)
 
   def _bias(self):
     if self._layer is None:
@@ -100,20 +106,39 @@ class KeepBest(tf.keras.callbacks.Callback):
     logs[_MONITOR] = found.value
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
+    if self._is_guarded:
+      logs["val_lead"] = logged_order.move_weight(
+          self._layer, found.dcg, self._logged_dcg(bias), found.gain)
+      logs["logged_order_weight"] = float(
+          self._layer.logged_order_weight.numpy())
     self._kept.append((found, self.model.get_weights()))
+
+  def _batches(self):
+    """The requests of one validation."""
+    seen = 0
+    for batch in self._valid.batches(1024):
+      yield batch
+      seen += len(batch.feedback)
+      if seen >= _VALIDATION_REQUESTS:
+        break
+
+  def _logged_dcg(self, bias):
+    """DCG@10 of the logged order for each request, `[N]`."""
+    totals = log_totals.LogTotals(topn=(10,))
+    for batch in self._batches():
+      log_bias.add_totals(totals, -batch.places, batch, bias, self._binary)
+    _, requests = log_totals.split_columns(totals.table())
+    return requests.dcg[:, 0]
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
     totals = log_totals.LogTotals(topn=(10,))
-    clicks, seen = log_bias.ClickRows(), 0
-    for batch in self._valid.batches(1024):
+    clicks = log_bias.ClickRows()
+    for batch in self._batches():
       scores, relevance = predict(self.model, batch)
       log_bias.add_totals(totals, scores, batch, bias, self._binary)
       if bias is not None:
         clicks.add(bias, relevance, batch)
-      seen += len(scores)
-      if seen >= _VALIDATION_REQUESTS:
-        break
     _, requests = log_totals.split_columns(totals.table())
     likelihood = clicks.likelihood()
     return Validation(

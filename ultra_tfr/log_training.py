@@ -38,7 +38,8 @@ class FittedLog:
     history: a dict of lists by name, a value for each validation, None for
       NaN: "step", "loss", and with a validation part "val_snips_dcg@10"; with a
       bias also "examination_change" and "weight_clipped", see `PropensityEM`,
-      and "val_log_likelihood", of clicks.
+      and "val_log_likelihood", of clicks; with a guard "logged_order_weight"
+      and "val_lead", see `logged_order.LoggedOrderGuard`.
     validation: a dict of what the parameters that were kept are worth on the
       validation part, by the bias that training ended with: "snips_dcg@10", and
       with a bias "log_likelihood" of clicks, a mean over items. Empty without

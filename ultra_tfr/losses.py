@@ -40,6 +40,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
   `core.weights.item_pair_weights`. `lambda_weight` makes it loss_opt. Weights
   carry no gradient and are scaled by one constant, theta_1 squared. The weight
   uses P(c > 0), so any feedback >= 0 will do, clicks as well as dwell times.
+  A bias layer with `logged_order_weight` adds to all pairs, ties included, what
+  their positions alone say of them.
 
   `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
@@ -210,6 +212,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
     weights, cut = weights_lib.scale_and_clip(
         weights, self.position_bias.scale(), self._options["max_weight"])
+    if self.position_bias.logged_order_weight is not None:
+      weights += self.position_bias.scale() * step.logged_order_weights()
     if self.lambda_weight is not None:
       weights *= lambda_weights.pair_weights(
           self.lambda_weight, step.feedback, step.scores, step.positions,

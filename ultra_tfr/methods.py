@@ -14,6 +14,7 @@ from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.dual_learning import DualLearningLoss
 from ultra_tfr.dual_learning import PropensityLogits
 from ultra_tfr.layers import PositionBias
+from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.pairwise_debiasing import ClickRatios
@@ -189,6 +190,8 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
 
 
 _TrustByPosition = functools.partial(PositionBias, trust_bias="position")
+_Guarded = functools.partial(
+    _TrustByPosition, logged_order_weight=INITIAL_WEIGHT)
 
 METHODS = {
     "oracle-pairwise": Method(
@@ -209,12 +212,12 @@ METHODS = {
         "pairwise loss weighted by 1 / (true examination)", _known,
         layer=PositionBias, knows_examination=True),
     "unbiased": _em_method(
-        "closed-form pair weights, examination and click noise by EM",
-        _unbiased(), num_heads=2, layer=_TrustByPosition),
+        "closed-form pair weights, bias by EM, guarded by the logged order",
+        _unbiased(), num_heads=2, layer=_Guarded),
     "unbiased-trust": _em_method(
         "the same, started from many clicks on irrelevant documents",
         _unbiased(), num_heads=2, layer=functools.partial(
-            _TrustByPosition, initial_click_irrelevant=0.3)),
+            _Guarded, initial_click_irrelevant=0.3)),
     "unbiased-bayes": _em_method(
         "Bayes-IPW, pairwise trust bias by EM",
         _unbiased(examination_posterior="prior"), num_heads=2,

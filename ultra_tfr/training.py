@@ -17,9 +17,12 @@ from ultra_tfr import scorers
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.layers import INITIAL_SCALE
+from ultra_tfr.logged_order import LoggedOrderGuard
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 from ultra_tfr.simulation.logging_policy import logger_scores
+
+_BATCH_LISTS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,13 +238,16 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
 
   keeper = checkpoints.KeepBest(
       task.valid, task.valid_stream, curve, model_dir)
+  validators = [keeper]
+  if getattr(bias, "logged_order_weight", None) is not None:
+    validators.append(LoggedOrderGuard(_held_out(task.valid_stream)))
   if model_dir is None:
-    callbacks = [*callbacks, keeper]
+    callbacks = [*callbacks, *validators]
   else:
-    # An epoch counts when all of it is written: the backup comes after
-    # `KeepBest`. It restores before EM looks at what the epoch begins with.
+    # An epoch counts when all of it is written: the backup comes after what
+    # validates. It restores before EM looks at what the epoch begins with.
     callbacks = [
-        keeper, checkpoints.Backup(model_dir), *callbacks,
+        *validators, checkpoints.Backup(model_dir), *callbacks,
         tf.keras.callbacks.TensorBoard(
             os.path.join(model_dir, "logs"), write_graph=False)]
   steps_per_epoch = min(settings.validate_every, settings.steps)
@@ -270,6 +276,14 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
         "metrics": outcome.metrics, "examination": examination,
         "seconds": outcome.seconds})
   return outcome
+
+
+def _held_out(stream):
+  """Batches of what users saw, with the mean of their feedback."""
+  feedback = stream.mean_feedback(checkpoints.VISITS)
+  return [(stream.features[start:start + _BATCH_LISTS],
+           feedback[start:start + _BATCH_LISTS])
+          for start in range(0, len(feedback), _BATCH_LISTS)]
 
 
 def _judge(model, lists):

@@ -1,0 +1,300 @@
+"""Tests of ultra_tfr.logged_order, and of the weight that it moves."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import oracles
+from ultra_tfr import logged_order
+from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.core import examination
+from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.logged_order import LoggedOrderGuard
+from ultra_tfr.losses import UnbiasedPairwiseLoss
+
+K = 4
+CURVE = [1.0, 0.5, 0.25, 0.2]
+
+
+def _bias(weight=0.25, **arguments):
+  arguments.setdefault("examination", CURVE)
+  return PositionBias(K, logged_order_weight=weight, **arguments)
+
+
+def _with_relevance(bias, relevance):
+  """The layer as if it had seen that share of relevant items by position."""
+  sums = np.ones([len(relevance), examination.NUM_STATISTICS])
+  sums[:, examination.COUNT] = 7.0
+  sums[:, examination.RELEVANT] = 7.0 * np.array(relevance)
+  bias._averages["pointwise"].assign(sums)
+  return bias
+
+
+def _model(bias, **arguments):
+  """A model whose score is its one feature, and that does not learn."""
+  model = tf.keras.Sequential([tf.keras.layers.Reshape(
+      [-1], input_shape=(None, 1))])
+  model.compile(loss=UnbiasedPairwiseLoss(bias, **arguments))
+  return model
+
+
+def _lists(feedback, scores=None, positions=None):
+  """Features and feedback; by default scores are right: the feedback's."""
+  feedback = np.asarray(feedback, np.float32)
+  scores = np.asarray(feedback if scores is None else scores, np.float32)
+  return scores[..., np.newaxis], pack_feedback(feedback, positions)
+
+
+def _end_epoch(guard, model):
+  guard.set_model(model)
+  logs = {}
+  guard.on_epoch_end(0, logs)
+  return logs
+
+
+CLICKED_LAST = np.tile([[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0]], [4, 1])
+
+
+class TestTheWeightOfTheLoss:
+
+  @pytest.mark.parametrize("weight", [0.0, 0.5, 3.0])
+  def test_adds_the_double_loop(self, weight):
+    relevance = [0.6, 0.3, 0.2, 0.1]
+    scores = [[0.3, -1.0, 2.0, 0.7], [1.0, 0.2, -0.4, 0.0]]
+    feedback = [[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, -1.0]]
+    sizes = [4, 3]
+    bias = _with_relevance(_bias(weight, examination=[.8, .4, .2, .1]),
+                           relevance)
+    options = {"reduction": "sum", "head_weight": 0.0}
+    actual = UnbiasedPairwiseLoss(bias, **options)(feedback, scores)
+    plain = UnbiasedPairwiseLoss(
+        PositionBias(K, examination=[.8, .4, .2, .1]), **options)(
+            feedback, scores)
+    added = sum(
+        relevance[a] * (1 - relevance[b]) * oracles.logistic_loss(
+            row[a], row[b])
+        for row, size in zip(scores, sizes)
+        for a in range(size) for b in range(size) if a != b)
+    assert float(actual) == pytest.approx(
+        float(plain) + weight * 0.8**2 * added, rel=1e-5)
+
+  def test_equal_relevance_pulls_no_way(self):
+    bias = _with_relevance(_bias(5.0), [0.3] * K)
+    scores = tf.zeros([1, K])
+    with tf.GradientTape() as tape:
+      tape.watch(scores)
+      value = UnbiasedPairwiseLoss(bias, head_weight=0.0)(
+          tf.zeros([1, K]), scores)
+    assert float(value) > 0
+    np.testing.assert_allclose(tape.gradient(value, scores), 0.0, atol=1e-7)
+
+  def test_a_large_weight_makes_the_logged_order(self):
+    # Feedback alone says the opposite of the logged order.
+    bias = _with_relevance(
+        _bias(16.0, examination=[1.0] * K), [0.6, 0.3, 0.2, 0.1])
+    scores = tf.Variable(tf.zeros([1, K]))
+    loss, optimizer = UnbiasedPairwiseLoss(bias), tf.keras.optimizers.SGD(1.0)
+    for _ in range(50):
+      with tf.GradientTape() as tape:
+        value = loss([[0.0, 0.0, 0.0, 1.0]], scores)
+      optimizer.minimize(value, [scores], tape=tape)
+    assert np.all(np.diff(scores.numpy()[0]) < 0)
+
+  def test_nothing_was_seen_and_nothing_is_added(self):
+    batch = [[1.0, 0.0, 0.0, 1.0]], [[0.3, -1.0, 2.0, 0.7]]
+    assert float(UnbiasedPairwiseLoss(_bias(9.0))(*batch)) == pytest.approx(
+        float(UnbiasedPairwiseLoss(_bias(None))(*batch)))
+
+  def test_relevance_is_what_em_saw(self):
+    bias = PositionBias(2, logged_order_weight=1.0)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(
+        2, kernel_initializer="zeros", bias_initializer="zeros",
+        input_shape=(2, 1))])
+    model.compile("sgd", UnbiasedPairwiseLoss(bias))
+    feedback = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    model.fit(np.zeros([4, 2, 1]), feedback, batch_size=4, verbose=0,
+              callbacks=[PropensityEM()])
+    # The first E step: beta 1/2, theta .9 everywhere.
+    unclicked = oracles.relevance_posterior(False, 0.5, 0.9, 0.0)
+    np.testing.assert_allclose(
+        bias.mean_relevance()[0],
+        [(2 + 2 * unclicked) / 4, (1 + 3 * unclicked) / 4], rtol=1e-4)
+
+  @pytest.mark.parametrize("weight", [-1.0, float("nan")])
+  def test_a_negative_one_is_refused(self, weight):
+    with pytest.raises(ValueError, match="^`logged_order_weight` must be >= 0, "
+                       f"but is {weight}.$"):
+      _bias(weight)
+
+  def test_the_config_has_it(self):
+    again = PositionBias.from_config(_bias(0.75).get_config())
+    assert float(again.logged_order_weight) == 0.75
+    assert PositionBias.from_config(
+        _bias(None).get_config()).logged_order_weight is None
+
+
+class TestGuard:
+
+  @pytest.mark.parametrize("order, factor", [(1, 0.5), (-1, 2.0)])
+  def test_halves_for_a_better_ranker_and_doubles_for_a_worse_one(
+      self, order, factor):
+    bias = _bias()
+    feedback, features = CLICKED_LAST, order * CLICKED_LAST
+    guard = LoggedOrderGuard([_lists(feedback, features)])
+    logs = _end_epoch(guard, _model(bias))
+    assert float(bias.logged_order_weight) == 0.25 * factor
+    assert logs["logged_order_weight"] == 0.25 * factor
+    assert math.copysign(1, logs["val_lead"]) == order
+
+  def test_the_same_order_is_not_better(self):
+    bias = _bias()
+    data = [_lists(CLICKED_LAST, np.tile([4, 3, 2, 1], [12, 1]))]
+    logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
+    assert (logs["val_lead"], logs["logged_order_weight"]) == (0.0, 0.5)
+
+  def test_a_lead_within_two_standard_errors_is_none(self):
+    for feedback, weight in (
+        # Right twice and wrong once, and right 40 times and wrong once.
+        ([[0, 1, 0, 0]] * 2 + [[1, 0, 0, 0]], 0.5),
+        ([[0, 1, 0, 0]] * 40 + [[1, 0, 0, 0]], 0.125)):
+      bias = _bias(examination=[1.0] * K)
+      data = [_lists(feedback, np.tile([3, 4, 2, 1], [len(feedback), 1]))]
+      logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
+      assert logs["val_lead"] > 0
+      assert logs["logged_order_weight"] == weight
+
+  def test_the_lead_is_that_of_plain_python(self):
+    rng = np.random.default_rng(0)
+    feedback = rng.integers(0, 2, [30, K]).astype(float)
+    scores, positions = rng.normal(size=[30, K]), np.stack(
+        [rng.permutation(K) + 1 for _ in range(30)])
+    dcg = logged = gain = 0.0
+    for c, s, k in zip(feedback, scores, positions):
+      estimates = [c[a] / CURVE[k[a] - 1] for a in range(K)]
+      for a in range(K):
+        dcg += estimates[a] / math.log2(1 + sum(s >= s[a]))
+        logged += estimates[a] / math.log2(1 + k[a])
+        gain += estimates[a]
+    # In two batches.
+    data = [_lists(feedback[rows], scores[rows], positions[rows])
+            for rows in (slice(0, 20), slice(20, 30))]
+    logs = _end_epoch(LoggedOrderGuard(data), _model(_bias()))
+    assert logs["val_lead"] == pytest.approx((dcg - logged) / gain, rel=1e-4)
+
+  def test_bounds(self):
+    for order, bound in ((1, 1 / 64), (-1, 16.0)):
+      bias = _bias(1.0)
+      guard = LoggedOrderGuard([_lists(CLICKED_LAST, order * CLICKED_LAST)])
+      guard.set_model(_model(bias))
+      for _ in range(10):
+        guard.on_epoch_end(0)
+      assert float(bias.logged_order_weight) == bound
+
+  def test_examination_is_taken_out(self):
+    # The logged order has more clicks at its top, but by examination alone.
+    feedback = [[1, 0, 0, 0]] * 9 + [[0, 0, 0, 1]] * 6
+    scores = np.tile([3, 2, 1, 4], [15, 1])
+    for curve, weight in ((CURVE, 0.125), ([1.0] * K, 0.5)):
+      bias = _bias(examination=curve)
+      _end_epoch(LoggedOrderGuard([_lists(feedback, scores)]), _model(bias))
+      assert float(bias.logged_order_weight) == weight
+
+  @pytest.mark.parametrize("kind, weight", [("binary", 0.125), ("graded", 0.5)])
+  def test_noise_is_taken_off_clicks_alone(self, kind, weight):
+    # What the top gets beyond the others is clicks on what is irrelevant.
+    bias = _bias(trust_bias="position", examination=[1.0] * K,
+                 trust_positive=[1.0] * K,
+                 trust_negative=[0.6, 0.0, 0.0, 0.0])
+    feedback = [[1, 0, 0, 0]] * 240 + [[0, 1, 0, 0]] * 160
+    scores = np.tile([3, 4, 2, 1], [400, 1])
+    _end_epoch(LoggedOrderGuard([_lists(feedback, scores)]),
+               _model(bias, feedback=kind))
+    assert float(bias.logged_order_weight) == weight
+
+  def test_weights_of_held_out_lists_count(self):
+    features, feedback = _lists(
+        [[0, 1, 0, 0]] * 40 + [[1, 0, 0, 0]] * 40,
+        np.tile([3, 4, 2, 1], [80, 1]))
+    for weights, weight in ((np.ones(80), 0.5),
+                            (np.repeat([1.0, 0.1], 40), 0.125)):
+      bias = _bias(examination=[1.0] * K)
+      _end_epoch(LoggedOrderGuard([(features, feedback, weights)]),
+                 _model(bias))
+      assert float(bias.logged_order_weight) == weight
+
+  def test_without_feedback_the_weight_stays_and_it_says_so(self):
+    bias = _bias()
+    with pytest.warns(UserWarning, match="^The held-out lists have no "
+                      "feedback .* weight stays as it is.$"):
+      logs = _end_epoch(LoggedOrderGuard([_lists(np.zeros([3, K]))]),
+                        _model(bias))
+    assert logs["logged_order_weight"] == 0.25
+    assert math.isnan(logs["val_lead"])
+
+  def test_in_fit_with_em_and_a_dataset(self):
+    bias = PositionBias(K, trust_bias="position", logged_order_weight=0.25)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(
+        2, input_shape=(None, 1))])
+    model.compile("adam", UnbiasedPairwiseLoss(bias))
+    data = tf.data.Dataset.from_tensor_slices(_lists(CLICKED_LAST)).batch(5)
+    fitted = model.fit(data, epochs=3, verbose=0,
+                       validation_data=data,
+                       callbacks=[PropensityEM(), LoggedOrderGuard(data)])
+    weights = fitted.history["logged_order_weight"]
+    assert len(weights) == 3
+    assert all(b / a in (0.5, 2.0) for a, b in zip([0.25, *weights], weights))
+    # Judging it is no training: 3 epochs of 3 batches.
+    assert float(bias.num_updates) == 9.0
+
+  def test_a_checkpoint_has_the_weight(self, tmp_path):
+    bias, again = _bias(), _bias()
+    tf.train.Checkpoint(bias=bias).read(tf.train.Checkpoint(
+        bias=_bias(4.0)).write(str(tmp_path / "bias"))).assert_consumed()
+    assert float(bias.logged_order_weight) == 4.0
+    assert float(again.logged_order_weight) == 0.25
+
+  def test_replicas_share_the_weight(self):
+    strategy = tf.distribute.MirroredStrategy(
+        tf.config.list_logical_devices("CPU")[:2])
+    with strategy.scope():
+      bias = _bias()
+      model = _model(bias)
+    _end_epoch(LoggedOrderGuard([_lists(CLICKED_LAST)]), model)
+    values = strategy.experimental_local_results(bias.logged_order_weight)
+    assert [float(value) for value in values] == [0.125] * len(values)
+
+
+class TestGuardMessages:
+
+  def test_a_bias_layer_without_the_weight(self):
+    with pytest.raises(ValueError, match="^`LoggedOrderGuard` needs .* whose "
+                       "bias layer has a `logged_order_weight`, .*"
+                       r"logged_order_weight=0.25\)`.$"):
+      LoggedOrderGuard([]).set_model(_model(_bias(None)))
+
+  def test_no_batches(self):
+    data = (batch for batch in [_lists(CLICKED_LAST)])
+    guard, model = LoggedOrderGuard(data), _model(_bias())
+    _end_epoch(guard, model)
+    with pytest.raises(ValueError, match="gives no batches; pass data that can "
+                       "be iterated again each epoch.$"):
+      guard.on_epoch_end(1)
+
+  def test_dwell_for_a_layer_of_clicks(self):
+    bias = PositionBias(K, trust_bias="position", logged_order_weight=0.25)
+    guard = LoggedOrderGuard([_lists([[0.0, 31.5, 0.0, 0.0]])])
+    with pytest.raises(ValueError, match="must hold clicks, 0 or 1 or their "
+                       "means, .* but has 31.5; pack `feedback > 0`, or give "
+                       "the loss `feedback='graded'`.$"):
+      _end_epoch(guard, _model(bias))
+
+
+def test_move_weight_needs_no_model():
+  bias = _bias()
+  ahead = logged_order.move_weight(
+      bias, np.array([1.0, 1.0, 0.9]), np.array([0.1, 0.2, 0.1]), np.ones(3))
+  assert ahead == pytest.approx(2.5 / 3)
+  assert float(bias.logged_order_weight) == 0.125

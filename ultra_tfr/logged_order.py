@@ -1,0 +1,156 @@
+"""Following the logged order until the ranker is better than it."""
+
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr.core import counterfactual
+from ultra_tfr.counterfactual_metrics import relevance_estimates
+from ultra_tfr.evaluation import choice
+from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.heads import split_heads
+from ultra_tfr.losses import UnbiasedPairwiseLoss
+from ultra_tfr.reduction import item_weights
+
+# Where the weight starts; a pair's own feedback has the weight 1.
+INITIAL_WEIGHT = 0.25
+# It moves by this factor in between these bounds: with the upper one the ranker
+# learns the logged order, with the lower one nothing of it.
+_FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 16.0
+# By so many standard errors of the difference the ranker has to be ahead.
+_STANDARD_ERRORS = 2.0
+# Of inverse propensities: larger ones add more noise than they take bias away.
+_MAX_WEIGHT = 20.0
+_TOPN = 10
+
+
+class LoggedOrderGuard(tf.keras.callbacks.Callback):
+  """Moves `logged_order_weight` of the bias layer by held-out feedback.
+
+  A logged order may come from a ranker that is better than what clicks alone
+  can teach. So at the end of each epoch the ranker and the logged order are
+  judged by feedback that training does not see, with the propensities of the
+  moment taken out (SNIPS DCG@10, as in `ultra_tfr.evaluation.counterfactual`).
+  If the ranker is ahead by more than two standard errors of the paired
+  difference, the weight of the logged order is halved, else it is doubled,
+  between 1/64 and 16. Under a logged order that says little of relevance the
+  weight is soon gone; where none is better than it, the ranker learns it.
+
+  Logs get `logged_order_weight`, and `val_lead`, how far the ranker is ahead.
+  EM does not depend on the weight where the model has a relevance head.
+
+  Source: the safety is that of Oosterhuis & de Rijke, "Robust Generalization
+  and Safe Query-Specialization in Counterfactual Learning to Rank", WWW 2021,
+  who deploy a ranker only where it is better than the logged one with
+  confidence. That the weight follows from it, instead of a choice between the
+  two, is ours.
+
+  Args:
+    validation_data: batches of (inputs, y_true) or (inputs, y_true, weights) of
+      lists that training does not see, to be iterated each epoch: a
+      `tf.data.Dataset`, or a list. `y_true` is as for the loss; a list that was
+      shown several times may come once, with the mean of its feedback. With
+      several workers all must be given the same.
+
+  Raises:
+    ValueError: if the model's loss has no bias layer with
+      `logged_order_weight`, or `validation_data` gives no batches, or values
+      that are no clicks to a bias layer of clicks.
+
+  >>> from ultra_tfr.layers import PositionBias
+  >>> bias = PositionBias(2, examination=[1.0, 0.5], logged_order_weight=0.25)
+  >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1),
+  ...                              tf.keras.layers.Reshape([-1])])
+  >>> model.compile(loss=UnbiasedPairwiseLoss(bias))
+  >>> lists = tf.zeros([1, 2, 3]), tf.constant([[1.0, 0.0]])
+  >>> _ = model.fit(*lists, verbose=0, callbacks=[LoggedOrderGuard([lists])])
+  >>> float(bias.logged_order_weight)
+  0.5
+  """
+
+  def __init__(self, validation_data):
+    super().__init__()
+    self._data = validation_data
+    self._bias = self._has_noise = None
+
+  def set_model(self, model):
+    """Finds the bias layer."""
+    super().set_model(model)
+    for loss in tf.nest.flatten(model.loss):
+      if (isinstance(loss, UnbiasedPairwiseLoss) and
+          loss.position_bias.logged_order_weight is not None):
+        self._bias = loss.position_bias
+        self._has_noise = (self._bias.trust_bias == "position" and
+                           loss.get_config()["feedback"] == "binary")
+        return
+    raise ValueError(
+        "`LoggedOrderGuard` needs a model compiled with an "
+        "`ultra_tfr.losses.UnbiasedPairwiseLoss` whose bias layer has a "
+        "`logged_order_weight`, but the loss is "
+        f"{model.loss!r}; create the layer with `PositionBias(.., "
+        f"logged_order_weight={INITIAL_WEIGHT})`.")
+
+  def on_epoch_end(self, epoch, logs=None):
+    """Judges by held-out feedback, and moves the weight."""
+    del epoch
+    batches = [self._judge(*tf.keras.utils.unpack_x_y_sample_weight(batch))
+               for batch in self._data]
+    if not batches:
+      raise ValueError(
+          "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
+          "data that can be iterated again each epoch.")
+    dcg, logged, gain = (np.concatenate(part) for part in zip(*batches))
+    ahead = move_weight(self._bias, dcg, logged, gain)
+    if logs is not None:
+      logs["val_lead"] = ahead
+      logs["logged_order_weight"] = float(
+          self._bias.logged_order_weight.numpy())
+
+  def _judge(self, inputs, y_true, sample_weight):
+    """DCG of the ranker and of the logged order, and gain, by request."""
+    feedback, positions, contexts = unpack_feedback(y_true)
+    scores = split_heads(self.model(inputs, training=False), feedback)[0]
+    estimates, mask = relevance_estimates(
+        self._bias, feedback, positions, contexts, has_noise=self._has_noise,
+        max_weight=_MAX_WEIGHT)
+    if self._has_noise and np.any(tf.where(mask, feedback, 0.0) > 1.0):
+      raise ValueError(
+          "`validation_data` of `LoggedOrderGuard` must hold clicks, 0 or 1 or "
+          "their means, with `trust_bias='position'` and binary feedback, but "
+          f"has {np.max(tf.where(mask, feedback, 0.0)):g}; pack `feedback > 0`,"
+          " or give the loss `feedback='graded'`.")
+    estimates *= item_weights(sample_weight, mask)
+    ranker, logged = (
+        counterfactual.request_totals(order, estimates, mask, (_TOPN,))
+        for order in (scores, -positions))
+    return (ranker.dcg[:, 0].numpy(), logged.dcg[:, 0].numpy(),
+            ranker.gain.numpy())
+
+
+def move_weight(position_bias, dcg, logged, gain):
+  """Doubles or halves the weight of the logged order.
+
+  Args:
+    position_bias: a `PositionBias` with `logged_order_weight`.
+    dcg: `[N]`, of the ranker for each request, see
+      `core.counterfactual.RequestTotals`.
+    logged: `[N]`, of the logged order.
+    gain: `[N]`, of each request.
+
+  Returns:
+    How far the ranker is ahead in SNIPS DCG; NaN without feedback, with which
+    the weight stays as it is.
+  """
+  ahead, error = choice.lead(dcg, logged, gain)
+  if not np.isfinite(ahead):
+    warnings.warn(
+        "The held-out lists have no feedback to tell whether the ranker is "
+        "better than the logged order, whose weight stays as it is.",
+        stacklevel=2)
+    return float("nan")
+  factor = 1.0 / _FACTOR if ahead > _STANDARD_ERRORS * error else _FACTOR
+  weight = factor * float(position_bias.logged_order_weight.numpy())
+  position_bias.logged_order_weight.assign(
+      min(max(weight, _LOWEST), _HIGHEST))
+  return float(ahead)
