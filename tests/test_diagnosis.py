@@ -161,7 +161,7 @@ def test_items_that_move_with_the_context_tell_nothing():
 def test_a_strong_logger_is_warned_of(logger, strong):
   found = _diagnose(click_logs.simulated(logger, 1500, 0.0)[0])
   assert _warned(found, "debiasing has little to gain and may hurt") == strong
-  assert any("agrees with the ranker's scores" in text
+  assert any("agrees with the learned relevance" in text
              for text in found.sentences) == (not strong)
 
 

@@ -51,7 +51,7 @@ def test_nothing_to_warn_of():
       "often items are examined, and not how far they are trusted.",
       "At each position at least 150 items were seen that also appear "
       "elsewhere, so examination can be checked without the model.",
-      "The order shown agrees with the ranker's scores to 0.20 (rank "
+      "The order shown agrees with the learned relevance to 0.20 (rank "
       "correlation within requests; 1 is the same order, 0 none).",
       "Weighted by inverse propensities, the 500 items with feedback count as "
       "200.", "The bias was estimated by the method unbiased-ipw."]
@@ -158,7 +158,7 @@ def test_strong_logger(value, is_strong):
   sentences, warnings = _explain(logger_strength={
       "value": value, "low": value, "high": value})
   assert _has(warnings if is_strong else sentences,
-              f"agrees with the ranker's scores to {value:.2f}")
+              f"agrees with the learned relevance to {value:.2f}")
   assert _has(warnings, "may hurt", "naive-pairwise") == is_strong
 
 
@@ -166,6 +166,29 @@ def test_strength_that_is_not_known():
   sentences, warnings = _explain(
       logger_strength={"value": float("nan"), "low": None, "high": None})
   assert not any("agrees" in text for text in sentences + warnings)
+
+
+# The guard.
+
+
+@pytest.mark.parametrize("weight, lead, parts", [
+    (16.0, -0.0124, ("0.012 below that of the order shown, which it was made "
+                     "to follow (weight 16, where", "not clearly better.")),
+    (0.5, 0.003, ("0.003 above", "follow (weight 0.5,")),
+    (0.015625, 0.09, ("0.090 above that of the order shown, which had little "
+                      "part in it (weight 0.016).",))])
+def test_whether_the_order_shown_was_followed(weight, lead, parts):
+  sentences, warnings = _explain(history={
+      "logged_order_weight": [0.5, weight], "val_lead": [-0.1, lead]})
+  assert _has(sentences, *parts)
+  assert not warnings
+
+
+@pytest.mark.parametrize("history", [
+    {}, {"logged_order_weight": [0.25], "val_lead": [None]}])
+def test_nothing_was_held_out_or_there_is_no_guard(history):
+  sentences, _ = _explain(history=history)
+  assert not any("order shown, which" in text for text in sentences)
 
 
 # Agreement.

@@ -159,12 +159,16 @@ def _gam():
       example_hidden_layer_dims=[8], context_hidden_layer_dims=[8])
 
 
+_GRADE = ("grade", _INT())
+
+
 def _dnn(units=8):
   return tfr.keras.model.DNNScorer(hidden_layer_dims=[units], output_units=1)
 
 
 def _pipeline(files, model_dir, scorer=_dnn, epochs=1, heads=2, strategy=None,
-              export=False, position_bias=None, crash_in=None, **hparams):
+              export=False, position_bias=None, crash_in=None,
+              valid=_GRADE, **hparams):
   scorer = scorer() if heads == 1 else HeadsScorer(scorer(), scorer())
   hparams = {"best_exporter_metric": "ndcg_5", "loss": pipeline.LOSS,
              "best_exporter_metric_higher_better": True, **hparams}
@@ -175,7 +179,7 @@ def _pipeline(files, model_dir, scorer=_dnn, epochs=1, heads=2, strategy=None,
       tfr.keras.model.ModelBuilder(
           tfr.keras.model.FeatureSpecInputCreator(_CONTEXT, _EXAMPLE),
           tfr.keras.model.PreprocessorWithSpec(), scorer, "mask"),
-      _builder(files[0], list_size=4, valid=("grade", _INT())), hparams,
+      _builder(files[0], list_size=4, valid=valid), hparams,
       position_bias or functools.partial(PositionBias, 8))
   run.crash_in = crash_in
   return run
@@ -234,6 +238,18 @@ def test_a_run_that_crashed_is_resumed(files, tmp_path):
   again.train_and_validate()
   # The first epoch was backed up before the crash, with its propensities.
   assert [log["updates"] for log in again.logs] == [40]
+
+
+def test_the_logged_order_is_followed_by_held_out_feedback(files, tmp_path):
+  guarded = functools.partial(PositionBias, 8, logged_order_weight=0.25)
+  run = _pipeline(files, tmp_path, epochs=3, valid=None, position_bias=guarded)
+  run.train_and_validate()
+  weights = [0.25, *(log["logged_order_weight"] for log in run.logs)]
+  assert len(weights) == 4
+  assert {b / a for a, b in zip(weights, weights[1:])} <= {0.5, 2.0}
+  with pytest.raises(ValueError, match="^`logged_order_weight` is moved by "
+                     "held-out feedback, but .* label 'grade'; leave"):
+    _pipeline(files, tmp_path, position_bias=guarded).train_and_validate()
 
 
 def _serve(path, arrays):

@@ -30,7 +30,8 @@ class Diagnosis:
     components: `[K]`, positions with the same number are connected by swaps,
       likewise.
     logger_strength: a dict of "value", "low" and "high": Spearman's correlation
-      within requests between the order shown and the ranker's scores.
+      within requests between the order shown and the learned relevance. (The
+      ranker itself may have been made to follow that order.)
     trust: `[C, K, K]` matrices by name, or an empty dict.
     click_irrelevant: by context `[K]`, how often an irrelevant item that is
       seen gets feedback, relative to a relevant one; empty if the method does
@@ -134,7 +135,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       sample.positions, sample.clicked, sample.requests, size, sample.weights,
       replicates=1, level=level) if identified else None
   follows = log_em.position_follows_scores(
-      sample.scores, sample.places, sample.requests, **options)
+      sample.relevance, sample.places, sample.requests, **options)
   weight = sample.weights[sample.clicked] / relative[
       sample.contexts, sample.positions - 1][sample.clicked]
   clipped = fitted.history.get("weight_clipped", [])

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ultra_tfr import logged_order
+
 # The order shown is nearly that of the ranker: position and relevance are one.
 # In simulated logs of 3,000 to 40,000 requests that were ordered by relevance
 # the correlation is 0.52 to 0.87, as the ranker learns it in part only; where a
@@ -35,6 +37,7 @@ def explain(diagnosis, level):
   _about_curves(diagnosis, sentences, level)
   _about_swaps(diagnosis, sentences, warnings)
   _about_logger(diagnosis, sentences, warnings)
+  _about_guard(diagnosis, sentences)
   _about_agreement(diagnosis, sentences, warnings)
   _about_weights(diagnosis, sentences, warnings)
   _about_method(diagnosis, sentences)
@@ -104,7 +107,7 @@ def _about_logger(diagnosis, sentences, warnings):
   value = diagnosis.logger_strength["value"]
   if value is None or not np.isfinite(value):
     return
-  text = (f"The order shown agrees with the ranker's scores to {value:.2f} "
+  text = (f"The order shown agrees with the learned relevance to {value:.2f} "
           "(rank correlation within requests; 1 is the same order, 0 none).")
   if value < STRONG_LOGGER:
     sentences.append(text)
@@ -113,6 +116,23 @@ def _about_logger(diagnosis, sentences, warnings):
       f"{text} So close to it, what stands high is what is relevant: debiasing "
       "has little to gain and may hurt. Compare with 'naive-pairwise' by "
       "`ultra-tfr evaluate-log`, or online.")
+
+
+def _about_guard(diagnosis, sentences):
+  weights = diagnosis.history.get("logged_order_weight")
+  leads = diagnosis.history.get("val_lead")
+  if not weights or leads[-1] is None:
+    return
+  text = ("At the end of training the ranker's SNIPS DCG@10 on held-out "
+          f"requests was {abs(leads[-1]):.3f} "
+          f"{'above' if leads[-1] > 0 else 'below'} that of the order shown, "
+          "which ")
+  if weights[-1] > logged_order.INITIAL_WEIGHT:
+    text += (f"it was made to follow (weight {weights[-1]:g}, where a pair's "
+             "own feedback counts 1), since it was not clearly better.")
+  else:
+    text += f"had little part in it (weight {weights[-1]:.2g})."
+  sentences.append(text)
 
 
 def _about_agreement(diagnosis, sentences, warnings):

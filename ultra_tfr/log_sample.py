@@ -26,8 +26,7 @@ class LogSample(NamedTuple):
     requests: int64, a number that stands for the request.
     weights: float64.
     randomized: booleans.
-    scores: the ranking scores of the model.
-    relevance: its relevance probabilities.
+    relevance: the model's relevance probabilities.
     is_complete: whether these are all requests of the log.
   """
 
@@ -39,7 +38,6 @@ class LogSample(NamedTuple):
   requests: np.ndarray
   weights: np.ndarray
   randomized: np.ndarray
-  scores: np.ndarray
   relevance: np.ndarray
   is_complete: bool
 
@@ -72,12 +70,12 @@ def draw(log, model, max_requests=200000):
 
 
 def _flat(batch, model):
-  scores, relevance = log_checkpoints.predict(model, batch)
+  _, relevance = log_checkpoints.predict(model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [
       np.asarray(values)[counts] for values in (
           batch.items, batch.positions.astype(np.int64), batch.places,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
-          batch.weights.astype(np.float64), batch.randomized, scores,
+          batch.weights.astype(np.float64), batch.randomized,
           relevance)]

@@ -93,6 +93,14 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
     size = self._hparams.valid_list_size or self._hparams.list_size
     return self._batches("valid", size, num_epochs)
 
+  def check_held_out_feedback(self):
+    """Raises a `ValueError` if validation lists have labels, not feedback."""
+    if self._specs["valid_label"][0] != self._specs["label"][0]:
+      raise ValueError(
+          "`logged_order_weight` is moved by held-out feedback, but validation "
+          f"lists have the label {self._specs['valid_label'][0]!r}; leave "
+          "`valid_label_spec` or the weight out.")
+
   def lost_feedback(self):
     """Items with feedback > 0 read for training: beyond `list_size`; in all."""
     return tuple(self._counts.numpy().tolist())

@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.logged_order import LoggedOrderGuard
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import on_ranking
 
@@ -26,6 +27,8 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     hparams: `tfr.keras.pipeline.PipelineHparams`.
     position_bias: a function that makes a `PositionBias`, such as
       `functools.partial(PositionBias, 10)`; called in the strategy's scope.
+      With its `logged_order_weight` a `LoggedOrderGuard` moves that weight by
+      the feedback of the validation files.
     loss: a function that makes the loss of the bias layer and `reduction`.
     em: a function that makes the `PropensityEM`.
     gain_fn: the gain of NDCG, None for 2^y - 1; dwell times and the like need
@@ -75,8 +78,14 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     return self.build_metrics("weighted_metric/")
 
   def build_callbacks(self):
-    """EM, the report on truncation, and TF-Ranking's callbacks."""
-    return [self._make_em(self.position_bias),
+    """EM, guard, the report on truncation, and TF-Ranking's callbacks."""
+    guards = []
+    if self.position_bias.logged_order_weight is not None:
+      self._dataset_builder.check_held_out_feedback()
+      held_out = self._dataset_builder.build_valid_dataset(num_epochs=1)
+      guards.append(LoggedOrderGuard(
+          held_out.take(self._hparams.validation_steps)))
+    return [self._make_em(self.position_bias), *guards,
             _ReportLostFeedback(self._dataset_builder),
             *super().build_callbacks()]
 
