@@ -108,7 +108,8 @@ class KeepBest(tf.keras.callbacks.Callback):
       logs["val_log_likelihood"] = found.log_likelihood
     if self._is_guarded:
       logs["val_lead"] = logged_order.move_weight(
-          self._layer, found.dcg, self._logged_dcg(bias), found.gain)
+          self._layer, found.dcg.sum(), self._logged_dcg(bias, 1),
+          self._logged_dcg(bias, -1), found.gain.sum())
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._kept.append((found, self.model.get_weights()))
@@ -122,13 +123,14 @@ class KeepBest(tf.keras.callbacks.Callback):
       if seen >= _VALIDATION_REQUESTS:
         break
 
-  def _logged_dcg(self, bias):
-    """DCG@10 of the logged order for each request, `[N]`."""
+  def _logged_dcg(self, bias, direction):
+    """DCG@10 of the logged order, or with direction -1 of its reverse."""
     totals = log_totals.LogTotals(topn=(10,))
     for batch in self._batches():
-      log_bias.add_totals(totals, -batch.places, batch, bias, self._binary)
+      log_bias.add_totals(
+          totals, -direction * batch.places, batch, bias, self._binary)
     _, requests = log_totals.split_columns(totals.table())
-    return requests.dcg[:, 0]
+    return requests.dcg.sum()
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""

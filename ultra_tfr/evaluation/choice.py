@@ -26,34 +26,16 @@ def last_as_good(dcg, gain, slack=2.0):
   (2, 1)
   """
   dcg, gain = np.asarray(dcg, np.float64), np.asarray(gain, np.float64)
-  values, _ = lead(dcg, 0.0, gain)
+  total = gain.sum()
+  with np.errstate(divide="ignore", invalid="ignore"):
+    values = dcg.sum(axis=1) / total
   if not np.isfinite(values).any():
     return len(values) - 1
   best = int(np.nanargmax(values))
-  behind, errors = lead(dcg[best], dcg, gain)
+  behind = values[best] - values
+  # What a request adds to the difference beyond its share, by the delta method.
+  residuals = dcg[best] - dcg - behind[:, np.newaxis] * gain
+  count = len(gain)
+  errors = np.sqrt(
+      (residuals**2).sum(axis=1) * count / max(count - 1, 1)) / abs(total)
   return int(np.flatnonzero(behind <= slack * errors)[-1])
-
-
-def lead(dcg, other, gain):
-  """How far one ranker is ahead of another in SNIPS DCG, sum(DCG) / sum(gain).
-
-  Args:
-    dcg: `[.., N]`, of the ranker for each request.
-    other: of the other one.
-    gain: `[N]`, of each request, whatever the ranker.
-
-  Returns:
-    The difference and its standard error, paired by request, each `[..]`; NaN
-    without gain.
-
-  >>> lead([1.0, 3.0], [1.0, 2.0], [2.0, 2.0])
-  (0.25, 0.25)
-  """
-  ahead, gain = np.subtract(dcg, other), np.asarray(gain, np.float64)
-  total, count = gain.sum(), len(gain)
-  with np.errstate(divide="ignore", invalid="ignore"):
-    values = ahead.sum(axis=-1) / total
-    # What a request adds to the difference beyond its share: the delta method.
-    residuals = ahead - np.expand_dims(values, -1) * gain
-    errors = np.sqrt((residuals**2).sum(axis=-1) * count / max(count - 1, 1))
-    return values, errors / abs(total)
