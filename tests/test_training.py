@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ultra_tfr import logged_order
 from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr import training
@@ -265,6 +266,21 @@ def test_every_method(name, task, dwell_task):
     assert outcome.examination[0] == 1
   else:
     assert outcome.examination is None
+
+
+@pytest.mark.parametrize("name, is_guarded", [
+    ("unbiased", True), ("unbiased-trust", True), ("unbiased-ipw", False),
+    ("naive-pairwise", False), ("dla", False)])
+def test_the_guard_sees_the_held_out_lists_each_epoch(
+    name, is_guarded, task, monkeypatch):
+  calls = []
+  monkeypatch.setattr(
+      logged_order, "move_weight", lambda bias, *sums: calls.append(sums))
+  training.run(name, task, SETTINGS)
+  assert len(calls) == 3 * is_guarded
+  for dcg, logged, reverse, gain in calls:
+    assert gain > 0
+    assert len({dcg, logged, reverse}) == 3
 
 
 def test_a_method_that_is_not_for_the_feedback(task):
