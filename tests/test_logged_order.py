@@ -230,14 +230,17 @@ class TestGuard:
                  _model(bias))
       assert float(bias.logged_order_weight) == weight
 
-  def test_without_feedback_the_weight_stays_and_it_says_so(self):
-    bias = _bias()
-    with pytest.warns(UserWarning, match="^The held-out lists have no "
-                      "feedback .* weight stays as it is.$"):
-      logs = _end_epoch(LoggedOrderGuard([_lists(np.zeros([3, K]))]),
-                        _model(bias))
-    assert logs["logged_order_weight"] == 0.25
-    assert math.isnan(logs["val_lead"])
+  def test_without_feedback_the_weight_stays(self):
+    noisy = {"trust_bias": "position", "examination": CURVE,
+             "trust_positive": 1.0, "trust_negative": 0.5}
+    for arguments, feedback in (
+        ({}, np.zeros([3, K])),
+        # No more clicks than irrelevant items get.
+        (noisy, [[1, 0, 0, 0], [0, 0, 0, 0]])):
+      bias = _bias(**arguments)
+      logs = _end_epoch(LoggedOrderGuard([_lists(feedback)]), _model(bias))
+      assert logs["logged_order_weight"] == 0.25
+      assert math.isnan(logs["val_lead"])
 
   def test_in_fit_with_em_and_a_dataset(self):
     bias = PositionBias(K, trust_bias="position", logged_order_weight=0.25)

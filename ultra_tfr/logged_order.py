@@ -1,7 +1,5 @@
 """Following the logged order until the ranker is better than it."""
 
-import warnings
-
 import numpy as np
 import tensorflow as tf
 
@@ -44,7 +42,8 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   high and the bias layer does not know it, the logged order looks better than
   it is, and is followed too far.
 
-  Logs get `logged_order_weight`, and `val_lead`, how far the ranker is ahead.
+  Logs get `logged_order_weight`, and `val_lead`, how far the ranker is ahead
+  (NaN if there is no feedback to tell, and then the weight stays as it is).
   EM does not depend on the weight where the model has a relevance head.
 
   Source: ours. That a logged order deserves to be kept until there is evidence
@@ -144,14 +143,11 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
     gain: of all requests.
 
   Returns:
-    How far the ranker is ahead in SNIPS DCG; NaN without feedback, with which
+    How far the ranker is ahead in SNIPS DCG. NaN without feedback, or with no
+    more of it than irrelevant items would get: then nothing can be told, and
     the weight stays as it is.
   """
   if not gain > 0:
-    warnings.warn(
-        "The held-out lists have no feedback to tell whether the ranker is "
-        "better than the logged order, whose weight stays as it is.",
-        stacklevel=2)
     return float("nan")
   ahead = dcg - logged
   is_better = ahead > 0 and ahead > _SHARE * (logged - reverse)
