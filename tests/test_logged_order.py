@@ -149,11 +149,15 @@ class TestGuard:
     assert logs["logged_order_weight"] == 0.25 * factor
     assert math.copysign(1, logs["val_lead"]) == order
 
-  def test_the_same_order_is_not_better(self):
+  @pytest.mark.parametrize("feedback, weight", [
+      (CLICKED_LAST[:, ::-1], 0.5),
+      # A logged order that is worse than its reverse is not worth following.
+      (CLICKED_LAST, 0.125)])
+  def test_the_same_order_is_not_better(self, feedback, weight):
     bias = _bias()
-    data = [_lists(CLICKED_LAST, np.tile([4, 3, 2, 1], [12, 1]))]
+    data = [_lists(feedback, np.tile([4, 3, 2, 1], [12, 1]))]
     logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
-    assert (logs["val_lead"], logs["logged_order_weight"]) == (0.0, 0.5)
+    assert (logs["val_lead"], logs["logged_order_weight"]) == (0.0, weight)
 
   @pytest.mark.parametrize("share, weight", [(0.045, 0.5), (0.055, 0.125)])
   def test_it_has_to_be_better_by_a_twentieth(self, share, weight):
@@ -302,8 +306,22 @@ class TestGuardMessages:
 
 def test_move_weight_needs_no_model():
   bias = _bias()
-  assert logged_order.move_weight(bias, 2.9, 0.4, 0.1, 5.0) == 0.5
+  ahead = logged_order.move_weight(
+      bias, [1.0, 1.5, 0.4], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0], [2.0, 2.0, 1.0])
+  assert ahead == pytest.approx(0.5)
   assert float(bias.logged_order_weight) == 0.125
-  # Ahead of a logged order that is worse than its reverse, but not by anything.
-  logged_order.move_weight(bias, 0.4, 0.4, 2.0, 5.0)
-  assert float(bias.logged_order_weight) == 0.25
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_standard_error_is_taken_off(seed):
+  rng = np.random.default_rng(seed)
+  dcg, logged, reverse = rng.normal(size=[3, 40])
+  surplus = [d - c - 0.05 * (c - r) for d, c, r in zip(dcg, logged, reverse)]
+  mean = sum(surplus) / 40
+  error = math.sqrt(sum((x - mean) ** 2 for x in surplus) / 40 / 40)
+  for shift in (0.9, 1.1):
+    bias = _bias()
+    # Shifted so that it is ahead by so many standard errors.
+    logged_order.move_weight(
+        bias, dcg - mean + shift * error, logged, reverse, np.ones(40))
+    assert float(bias.logged_order_weight) == (0.5 if shift < 1 else 0.125)

@@ -108,8 +108,8 @@ class KeepBest(tf.keras.callbacks.Callback):
       logs["val_log_likelihood"] = found.log_likelihood
     if self._is_guarded:
       logs["val_lead"] = logged_order.move_weight(
-          self._layer, found.dcg.sum(), self._logged_dcg(bias, 1),
-          self._logged_dcg(bias, -1), found.gain.sum())
+          self._layer, found.dcg, self._logged_dcg(bias, 1),
+          self._logged_dcg(bias, -1), found.gain)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._kept.append((found, self.model.get_weights()))
@@ -124,13 +124,13 @@ class KeepBest(tf.keras.callbacks.Callback):
         break
 
   def _logged_dcg(self, bias, direction):
-    """DCG@10 of the logged order, or with direction -1 of its reverse."""
+    """DCG@10 `[N]` of the logged order, with direction -1 of its reverse."""
     totals = log_totals.LogTotals(topn=(10,))
     for batch in self._batches():
       log_bias.add_totals(
           totals, -direction * batch.places, batch, bias, self._binary)
     _, requests = log_totals.split_columns(totals.table())
-    return requests.dcg.sum()
+    return requests.dcg[:, 0]
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""

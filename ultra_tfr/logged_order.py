@@ -20,6 +20,8 @@ _FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 4.0
 # where a ranker of few labels ordered them, also with trust bias that the layer
 # does not know, and by less than .03 where the best possible ranker did.
 _SHARE = 1 / 20
+# And by so many standard errors more, or chance would decide in early epochs.
+_STANDARD_ERRORS = 1.0
 # Of inverse propensities: larger ones add more noise than they take bias away.
 _MAX_WEIGHT = 20.0
 _TOPN = 10
@@ -33,8 +35,9 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   reverse are judged by feedback that training does not see, with the
   propensities of the moment taken out (SNIPS DCG@10, as in
   `ultra_tfr.evaluation.counterfactual`). If the ranker is ahead of the logged
-  order by more than a twentieth of what that is ahead of its reverse, the
-  weight of the logged order is halved, else it is doubled, between 1/64 and 4.
+  order by more than a twentieth of what that is ahead of its reverse, and a
+  standard error more, the weight of the logged order is halved, else it is
+  doubled, between 1/64 and 4.
   Under a logged order that says little of relevance the weight is soon gone;
   one that can hardly be bettered is what the ranker learns.
 
@@ -105,14 +108,14 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
           "data that can be iterated again each epoch.")
-    ahead = move_weight(self._bias, *np.sum(batches, axis=0))
+    ahead = move_weight(self._bias, *map(np.concatenate, zip(*batches)))
     if logs is not None:
       logs["val_lead"] = ahead
       logs["logged_order_weight"] = float(
           self._bias.logged_order_weight.numpy())
 
   def _judge(self, inputs, y_true, sample_weight):
-    """DCG of the ranker, of the logged order and of its reverse, and gain."""
+    """DCG of ranker, logged order and its reverse, and gain, each `[B]`."""
     feedback, positions, contexts = unpack_feedback(y_true)
     scores = split_heads(self.model(inputs, training=False), feedback)[0]
     estimates, mask = relevance_estimates(
@@ -127,8 +130,8 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     estimates *= item_weights(sample_weight, mask)
     totals = [counterfactual.request_totals(order, estimates, mask, (_TOPN,))
               for order in (scores, -positions, positions)]
-    return [np.sum(part, dtype=np.float64) for part in (
-        *(order.dcg for order in totals), totals[0].gain)]
+    return [*(order.dcg[:, 0].numpy() for order in totals),
+            totals[0].gain.numpy()]
 
 
 def move_weight(position_bias, dcg, logged, reverse, gain):
@@ -136,23 +139,26 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
 
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
-    dcg: of the ranker, a sum over requests, see
+    dcg: `[N]`, of the ranker for each request, see
       `core.counterfactual.RequestTotals`.
-    logged: of the logged order.
-    reverse: of its reverse.
-    gain: of all requests.
+    logged: `[N]`, of the logged order.
+    reverse: `[N]`, of its reverse.
+    gain: `[N]`, of each request.
 
   Returns:
     How far the ranker is ahead in SNIPS DCG. NaN without feedback, or with no
     more of it than irrelevant items would get: then nothing can be told, and
     the weight stays as it is.
   """
-  if not gain > 0:
+  dcg, logged, reverse, gain = (
+      np.asarray(part, np.float64) for part in (dcg, logged, reverse, gain))
+  if not gain.sum() > 0:
     return float("nan")
-  ahead = dcg - logged
-  is_better = ahead > 0 and ahead > _SHARE * (logged - reverse)
+  surplus = dcg - logged - _SHARE * (logged - reverse)
+  error = np.std(surplus) * np.sqrt(len(surplus))
+  is_better = surplus.sum() > _STANDARD_ERRORS * error
   factor = 1.0 / _FACTOR if is_better else _FACTOR
   weight = factor * float(position_bias.logged_order_weight.numpy())
   position_bias.logged_order_weight.assign(
       min(max(weight, _LOWEST), _HIGHEST))
-  return float(ahead / gain)
+  return float((dcg - logged).sum() / gain.sum())
