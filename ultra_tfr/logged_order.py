@@ -17,8 +17,8 @@ INITIAL_WEIGHT = 0.0625
 _FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 4.0
 # The ranker has to be ahead by this share of what the logged order is ahead of
 # its reverse. On simulated lists a trained one is ahead by .1 to .3 of that
-# where a ranker of few labels ordered them, also with trust bias that the layer
-# does not know, and by less than .03 where the best possible ranker did.
+# where a ranker of few labels ordered them, and mostly by less than .06 where
+# one of all labels did.
 _SHARE = 1 / 20
 # And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
@@ -35,11 +35,11 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   reverse are judged by feedback that training does not see, with the
   propensities of the moment taken out (SNIPS DCG@10, as in
   `ultra_tfr.evaluation.counterfactual`). If the ranker is ahead of the logged
-  order by more than a twentieth of what that is ahead of its reverse, and a
-  standard error more, the weight of the logged order is halved, else it is
-  doubled, between 1/64 and 4.
-  Under a logged order that says little of relevance the weight is soon gone;
-  one that can hardly be bettered is what the ranker learns.
+  order by more than a twentieth of what that is ahead of its reverse, and by a
+  standard error more, the weight of the logged order is halved; else it is
+  doubled, between 1/64 and 4. Under a logged order that says little of
+  relevance the weight is soon gone; one that can hardly be bettered is what the
+  ranker learns.
 
   The judgement is as good as the propensities: where users trust what stands
   high and the bias layer does not know it, the logged order looks better than
