@@ -77,11 +77,10 @@ def test_clicks_prefer_the_later_of_weights_that_are_about_as_good(
     slack, expected):
   # 100 lists like the other, and 95 in which the second item is the better one.
   run = _Keeper([None, None], slack=slack)
-  stream = run.keeper._stream
-  stream.features = np.repeat(stream.features, 195, axis=0)
-  stream.labels = np.repeat(stream.labels, 195, axis=0)
-  run.keeper._feedback = np.repeat(
-      [[5.0, 2.0], [2.0, 5.0]], [100, 95], axis=0).astype(np.float32)
+  (features, _), = run.keeper.held_out
+  run.keeper.held_out = [
+      (np.repeat(features, count, axis=0), np.tile(feedback, [count, 1]))
+      for feedback, count in (([5.0, 2.0], 100), ([2.0, 5.0], 95))]
   run.validate(1, FIRST)
   run.validate(2, SECOND)
   run.keeper.on_train_end()

@@ -171,15 +171,15 @@ def test_strength_that_is_not_known():
 # The guard.
 
 
-@pytest.mark.parametrize("weight, lead, parts", [
-    (16.0, -0.0124, ("0.012 below that of the order shown, which it was made "
-                     "to follow (weight 16, where", "not clearly better.")),
-    (0.5, 0.003, ("0.003 above", "follow (weight 0.5,")),
-    (0.015625, 0.09, ("0.090 above that of the order shown, which had little "
-                      "part in it (weight 0.016).",))])
-def test_whether_the_order_shown_was_followed(weight, lead, parts):
+@pytest.mark.parametrize("weights, lead, parts", [
+    ([2.0, 4.0, 2.0], -0.0124, ("0.012 below that of the order shown, which it "
+                                "followed with the weight 4, where",)),
+    # The only weight that any step had is the first one.
+    ([0.125], 0.003, ("0.003 above", "with the weight 0.062,")),
+    ([0.03125, 0.015625], 0.09, ("0.090 above", "the weight 0.031,"))])
+def test_whether_the_order_shown_was_followed(weights, lead, parts):
   sentences, warnings = _explain(history={
-      "logged_order_weight": [0.5, weight], "val_lead": [-0.1, lead]})
+      "logged_order_weight": weights, "val_lead": [-0.1, lead]})
   assert _has(sentences, *parts)
   assert not warnings
 

@@ -162,7 +162,7 @@ def test_config_round_trip(arguments):
     ({"initial_click_irrelevant": 1.}, "`initial_click_irrelevant` .* is 1.0"),
     ({"initial_click_irrelevant": .3},
      "`initial_click_irrelevant` needs `trust_bias='position'`, but .* None; "),
-    ({"smoothing": -1.}, "`smoothing` must be >= 0, but is -1.0"),
+    ({"smoothing": -1.}, "`smoothing` must be >= 0 and finite, but is -1.0"),
     ({"trust_bias": "pairwise", "trust_positive": .9},
      "`trust_positive` and `trust_negative` must be given together"),
     ({"trust_positive": .9, "trust_negative": .1},

@@ -242,7 +242,7 @@ def test_validation_never_reaches_the_bias(method):
 def test_without_validation_the_logged_order_has_no_weight(valid, weight):
   layer = PositionBias(5, logged_order_weight=0.25)
   with click_logs.read(click_logs.small(), valid=valid) as log:
-    log_checkpoints.KeepBest(log, "name", layer)
+    log_checkpoints.KeepBest(log, "name", layer).on_train_begin()
   assert float(layer.logged_order_weight) == weight
 
 

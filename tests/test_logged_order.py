@@ -19,9 +19,10 @@ K = 4
 CURVE = [1.0, 0.5, 0.25, 0.2]
 
 
-def _bias(weight=0.25, **arguments):
+def _bias(weight=0.25, relevance=(0.4, 0.3, 0.2, 0.1), **arguments):
   arguments.setdefault("examination", CURVE)
-  return PositionBias(K, logged_order_weight=weight, **arguments)
+  bias = PositionBias(K, logged_order_weight=weight, **arguments)
+  return _with_relevance(bias, np.tile(relevance, bias.num_contexts))
 
 
 def _with_relevance(bias, relevance):
@@ -66,8 +67,7 @@ class TestTheWeightOfTheLoss:
     scores = [[0.3, -1.0, 2.0, 0.7], [1.0, 0.2, -0.4, 0.0]]
     feedback = [[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, -1.0]]
     sizes = [4, 3]
-    bias = _with_relevance(_bias(weight, examination=[.8, .4, .2, .1]),
-                           relevance)
+    bias = _bias(weight, relevance, examination=[.8, .4, .2, .1])
     options = {"reduction": "sum", "head_weight": 0.0}
     actual = UnbiasedPairwiseLoss(bias, **options)(feedback, scores)
     plain = UnbiasedPairwiseLoss(
@@ -82,19 +82,34 @@ class TestTheWeightOfTheLoss:
         float(plain) + weight * 0.8**2 * added, rel=1e-5)
 
   def test_equal_relevance_pulls_no_way(self):
-    bias = _with_relevance(_bias(5.0), [0.3] * K)
-    scores = tf.zeros([1, K])
-    with tf.GradientTape() as tape:
-      tape.watch(scores)
-      value = UnbiasedPairwiseLoss(bias, head_weight=0.0)(
-          tf.zeros([1, K]), scores)
-    assert float(value) > 0
-    np.testing.assert_allclose(tape.gradient(value, scores), 0.0, atol=1e-7)
+    bias, scores = _bias(5.0, [0.3] * K), tf.zeros([1, K])
+    # Heavier items are not preferred for their weight.
+    for weights in (None, [[3.0]], [[1.0, 3.0, 0.5, 1.0]]):
+      with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = UnbiasedPairwiseLoss(bias, head_weight=0.0)(
+            tf.zeros([1, K]), scores, weights)
+      assert float(value) > 0
+      np.testing.assert_allclose(tape.gradient(value, scores), 0.0, atol=1e-6)
+
+  def test_a_list_counts_by_its_weight(self):
+    loss = UnbiasedPairwiseLoss(_bias(2.0), head_weight=0.0, reduction="sum")
+    batch = tf.zeros([1, K]), [[0.3, -1.0, 2.0, 0.7]]
+    assert float(loss(*batch, [[3.0]])) == pytest.approx(
+        3 * float(loss(*batch)))
+
+  def test_clipping_is_reported_without_it(self):
+    counted = []
+    for weight in (None, 4.0):
+      loss = UnbiasedPairwiseLoss(_bias(weight), max_weight=0.5)
+      loss.position_bias.start_collecting()
+      loss([[1.0, 0.0, 0.0, 1.0]], [[0.3, -1.0, 2.0, 0.7]])
+      counted.append(loss.position_bias.take_sums()["counters"].numpy())
+    np.testing.assert_allclose(*counted)
 
   def test_a_large_weight_makes_the_logged_order(self):
     # Feedback alone says the opposite of the logged order.
-    bias = _with_relevance(
-        _bias(16.0, examination=[1.0] * K), [0.6, 0.3, 0.2, 0.1])
+    bias = _bias(16.0, [0.6, 0.3, 0.2, 0.1], examination=[1.0] * K)
     scores = tf.Variable(tf.zeros([1, K]))
     loss, optimizer = UnbiasedPairwiseLoss(bias), tf.keras.optimizers.SGD(1.0)
     for _ in range(50):
@@ -105,8 +120,8 @@ class TestTheWeightOfTheLoss:
 
   def test_nothing_was_seen_and_nothing_is_added(self):
     batch = [[1.0, 0.0, 0.0, 1.0]], [[0.3, -1.0, 2.0, 0.7]]
-    assert float(UnbiasedPairwiseLoss(_bias(9.0))(*batch)) == pytest.approx(
-        float(UnbiasedPairwiseLoss(_bias(None))(*batch)))
+    assert float(UnbiasedPairwiseLoss(_bias(9.0, [0.0] * K))(*batch)) == (
+        pytest.approx(float(UnbiasedPairwiseLoss(_bias(None))(*batch))))
 
   def test_relevance_is_what_em_saw(self):
     bias = PositionBias(2, logged_order_weight=1.0)
@@ -123,10 +138,10 @@ class TestTheWeightOfTheLoss:
         bias.mean_relevance()[0],
         [(2 + 2 * unclicked) / 4, (1 + 3 * unclicked) / 4], rtol=1e-4)
 
-  @pytest.mark.parametrize("weight", [-1.0, float("nan")])
-  def test_a_negative_one_is_refused(self, weight):
-    with pytest.raises(ValueError, match="^`logged_order_weight` must be >= 0, "
-                       f"but is {weight}.$"):
+  @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+  def test_a_wrong_one_is_refused(self, weight):
+    with pytest.raises(ValueError, match="^`logged_order_weight` must be >= 0 "
+                       f"and finite, but is {weight}.$"):
       _bias(weight)
 
   def test_the_config_has_it(self):
@@ -170,7 +185,7 @@ class TestGuard:
     clicks[1] = 100.0
     clicks[0] = clicks[1] * (gap - share * reverse[0]) / (
         gap + share * reverse[1])
-    data = [_lists([[clicks[0], clicks[1], 0, 0]], [[3, 4, 2, 1]])]
+    data = [_lists([[clicks[0], clicks[1], 0, 0]] * 9, [[3, 4, 2, 1]] * 9)]
     logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
     assert logs["val_lead"] > 0
     assert logs["logged_order_weight"] == weight
@@ -193,6 +208,34 @@ class TestGuard:
     logs = _end_epoch(LoggedOrderGuard(data), _model(_bias()))
     assert logs["val_lead"] == pytest.approx((dcg - logged) / gain, rel=1e-4)
 
+  @pytest.mark.parametrize("overflow, contexts", [
+      ("mask", False), ("pool", False), ("mask", True)])
+  def test_padding_order_and_unknown_positions_change_nothing(
+      self, overflow, contexts):
+    rng = np.random.default_rng(1)
+    feedback = rng.integers(0, 2, [20, 6]).astype(float)
+    scores = rng.normal(size=[20, 6])
+    positions = np.tile([1.0, 2.0, 3.0, 4.0, 5.0, 0.0], [20, 1])
+    ids = rng.integers(0, 2, 20) if contexts else None
+    examination = [CURVE, [0.9, 0.8, 0.3, 0.1]] if contexts else CURVE
+
+    def lead(order, junk):
+      bias = _bias(overflow=overflow, examination=examination,
+                   num_contexts=2 if contexts else 1)
+      batch = [values[:, order] for values in (feedback, scores, positions)]
+      for values, filler in zip(batch, junk):
+        values[:, np.array(order) < 0] = filler
+      data = (batch[1][..., np.newaxis].astype(np.float32),
+              pack_feedback(batch[0], batch[2], ids))
+      return _end_epoch(LoggedOrderGuard(data), _model(bias))["val_lead"]
+
+    expected = lead([0, 1, 2, 3, 4, 5], ())
+    assert expected != 0
+    for order, junk in (([3, 1, 5, 0, 2, 4], ()),
+                        ([2, -1, 0, 1, 3, 4, 5, -1], (-1.0, 7.0, 2.0)),
+                        ([0, 1, -1, 2, 3, 4, 5], (np.nan, 9.0, 0.0))):
+      assert lead(order, junk) == pytest.approx(expected, rel=1e-5)
+
   def test_bounds(self):
     for order, bound in ((1, 1 / 64), (-1, 4.0)):
       bias = _bias(1.0)
@@ -212,7 +255,8 @@ class TestGuard:
       assert float(bias.logged_order_weight) == weight
 
   @pytest.mark.parametrize("kind, weight", [("binary", 0.125), ("graded", 0.5)])
-  def test_noise_is_taken_off_clicks_alone(self, kind, weight):
+  def test_noise_is_taken_off_clicks_alone(self, kind, weight, monkeypatch):
+    monkeypatch.setattr(logged_order, "_TRUST", 1.0)
     # What the top gets beyond the others is clicks on what is irrelevant.
     bias = _bias(trust_bias="position", examination=[1.0] * K,
                  trust_positive=[1.0] * K,
@@ -240,9 +284,11 @@ class TestGuard:
     for arguments, feedback in (
         ({}, np.zeros([3, K])),
         # No more clicks than irrelevant items get.
-        (noisy, [[1, 0, 0, 0], [0, 0, 0, 0]])):
+        (noisy, [[1, 0, 0, 0], [0, 0, 0, 0]]),
+        # A single request.
+        ({}, [[1, 0, 0, 0]])):
       bias = _bias(**arguments)
-      logs = _end_epoch(LoggedOrderGuard([_lists(feedback)]), _model(bias))
+      logs = _end_epoch(LoggedOrderGuard(_lists(feedback)), _model(bias))
       assert logs["logged_order_weight"] == 0.25
       assert math.isnan(logs["val_lead"])
 
@@ -287,16 +333,31 @@ class TestGuardMessages:
                        r"logged_order_weight=0.0625\)`.$"):
       LoggedOrderGuard([]).set_model(_model(_bias(None)))
 
+  def test_no_em(self):
+    bias = PositionBias(K, logged_order_weight=0.25)
+    with pytest.raises(ValueError, match="^Without EM the layer "
+                       "'position_bias' does not know .* give `fit` "
+                       r"`ultra_tfr.callbacks.PropensityEM\(\)`, too.$"):
+      _end_epoch(LoggedOrderGuard(_lists(CLICKED_LAST)), _model(bias))
+
+  def test_a_score_that_is_no_number(self):
+    data = _lists([[0, 1, 0, 0]], [[np.nan, 1, 2, 3]])
+    with pytest.raises(ValueError, match="^The training diverged: .* lower the "
+                       "learning rate.$"):
+      _end_epoch(LoggedOrderGuard(data), _model(_bias()))
+
   def test_no_batches(self):
     data = (batch for batch in [_lists(CLICKED_LAST)])
     guard, model = LoggedOrderGuard(data), _model(_bias())
     _end_epoch(guard, model)
-    with pytest.raises(ValueError, match="gives no batches; pass data that can "
-                       "be iterated again each epoch.$"):
+    with pytest.raises(ValueError, match="gives no batches; pass a tuple, or "
+                       "batches that can be iterated again each epoch.$"):
       guard.on_epoch_end(1)
 
   def test_dwell_for_a_layer_of_clicks(self):
-    bias = PositionBias(K, trust_bias="position", logged_order_weight=0.25)
+    bias = _with_relevance(
+        PositionBias(K, trust_bias="position", logged_order_weight=0.25),
+        [0.1] * K)
     guard = LoggedOrderGuard([_lists([[0.0, 31.5, 0.0, 0.0]])])
     with pytest.raises(ValueError, match="must hold clicks, 0 or 1 or their "
                        "means, .* but has 31.5; pack `feedback > 0`, or give "
@@ -325,3 +386,13 @@ def test_a_standard_error_is_taken_off(seed):
     logged_order.move_weight(
         bias, dcg - mean + shift * error, logged, reverse, np.ones(40))
     assert float(bias.logged_order_weight) == (0.5 if shift < 1 else 0.125)
+
+
+@pytest.mark.parametrize("noise, weight", [
+    ([0.05, 0.05, 0.05, 0.05], 0.5), ([0.6, 0.2, 0.1, 0.1], 0.125),
+    ([0.6, 0.6, 0.6, 0.6], 0.5), ([0.1, 0.6, 0.6, 0.6], 0.5)])
+def test_where_the_top_is_trusted_the_logged_order_is_left(noise, weight):
+  bias = _bias(trust_bias="position", trust_positive=1.0, trust_negative=noise)
+  behind = [1.0, 1.2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]
+  logged_order.move_weight(bias, *behind)
+  assert float(bias.logged_order_weight) == weight

@@ -14,7 +14,7 @@ from ultra_tfr.heads import ranking_head
 
 PICKS = ("labels", "clicks")
 # Visits of each validation list, so that clicks decide with little noise.
-VISITS = 20
+_VISITS = 20
 # Inverse propensities beyond this add more noise than they take bias away.
 _MIN_EXAMINATION = 0.05
 _BATCH_LISTS = 1024
@@ -42,14 +42,21 @@ class KeepBest(tf.keras.callbacks.Callback):
       where the method knows none.
     folder: an existing one, or None.
     slack: of `last_as_good`; 0 for a training whose steps do not fall.
+
+  Attributes:
+    held_out: batches of (features, mean feedback) of what users saw.
   """
 
   def __init__(self, valid, valid_stream, curve=lambda: None, folder=None,
                slack=2.0):
     super().__init__()
     self._folder, self._slack = folder, slack
-    self._valid, self._stream, self._curve = valid, valid_stream, curve
-    self._feedback = valid_stream.mean_feedback(VISITS)
+    self._valid, self._curve = valid, curve
+    feedback = valid_stream.mean_feedback(_VISITS)
+    self.held_out = [
+        (valid_stream.features[start:start + _BATCH_LISTS],
+         feedback[start:start + _BATCH_LISTS])
+        for start in range(0, len(feedback), _BATCH_LISTS)]
     self._best_value = -np.inf
     # The step of each pick, and the weights of each validation by step.
     self._picked = dict.fromkeys(PICKS)
@@ -134,18 +141,15 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   def _judge_by_clicks(self):
     """DCG and gain of each list, `[N]`, by the curve of the moment."""
-    features, labels = self._stream.features, self._stream.labels
     curve = self._curve()
-    examination = np.ones(labels.shape[1]) if curve is None else np.maximum(
+    examination = 1.0 if curve is None else np.maximum(
         np.asarray(curve) / curve[0], _MIN_EXAMINATION)
     found = []
-    for start in range(0, len(labels), _BATCH_LISTS):
-      rows = slice(start, start + _BATCH_LISTS)
-      mask = masking.valid_items(tf.constant(labels[rows]))
+    for features, feedback in self.held_out:
       totals = counterfactual.request_totals(
-          ranking_head(self.model(features[rows], training=False)),
-          tf.constant(self._feedback[rows] / examination, tf.float32), mask,
-          (10,))
+          ranking_head(self.model(features, training=False)),
+          tf.constant(feedback / examination, tf.float32),
+          masking.valid_items(tf.constant(feedback)), (10,))
       found.append((totals.dcg[:, 0], totals.gain))
     return tuple(np.concatenate(part) for part in zip(*found))
 

@@ -66,8 +66,8 @@ class _BiasMetric(tf.keras.metrics.Metric):
                **config)
 
 
-def relevance_estimates(position_bias, feedback, positions, contexts, *,
-                        has_noise=True, max_weight=None):
+def debiased_feedback(position_bias, feedback, positions, contexts, *,
+                      has_noise=True, max_weight=None):
   """Feedback with a layer's present propensities taken out, item by item.
 
   Args:
@@ -168,7 +168,7 @@ class CounterfactualMetric(_BiasMetric):
     """
     bias = self._get_position_bias()
     feedback, positions, contexts = unpack_feedback(y_true)
-    estimates, mask = relevance_estimates(
+    estimates, mask = debiased_feedback(
         bias, feedback, positions, contexts,
         max_weight=self._options["max_weight"])
     if bias.trust_bias == "position":

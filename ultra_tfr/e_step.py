@@ -137,7 +137,13 @@ class EStep:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""
     weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
         self._slots.lookup(self._bias.mean_relevance()))
-    return tf.where(masking.valid_pairs(self.mask), weights, 0.0)
+    # The loss weighs a pair by its first item. Here both orders count, so the
+    # second one has to count as well, or heavy items would be preferred.
+    count = tf.reduce_sum(tf.cast(self.mask, tf.float32), axis=1, keepdims=True)
+    relative = tf.math.divide_no_nan(self.item_weights * count, tf.reduce_sum(
+        self.item_weights, axis=1, keepdims=True))
+    return tf.where(masking.valid_pairs(self.mask),
+                    weights * relative[:, tf.newaxis, :], 0.0)
 
   def head_losses(self):
     """Cross-entropy of the relevance and preference heads, `[B, L]`.

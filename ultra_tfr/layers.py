@@ -58,11 +58,12 @@ class PositionBias(em_layer.EMLayer):
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` makes the callback raise.
-    logged_order_weight: how much the logged order counts: each pair also gets
-      so many times the weight that its positions alone would give it, see
-      `core.weights.logged_order_weights`. None leaves it out. A number is where
+    logged_order_weight: how much the logged order counts: in an
+      `UnbiasedPairwiseLoss` each pair also gets so many times the weight that
+      its positions alone would give it, see `core.weights.logged_order_weights`
+      (0 until EM has seen items). None leaves it out. A number is where
       `ultra_tfr.logged_order.LoggedOrderGuard` starts; without that callback it
-      stays.
+      stays. It is saved with the layer.
     name: the layer's name.
 
   Raises:
@@ -98,8 +99,9 @@ class PositionBias(em_layer.EMLayer):
         raise ValueError(f"`{argument}` must be in (0, 1], but is {value}.")
     for argument, value in (("smoothing", smoothing),
                             ("logged_order_weight", logged_order_weight)):
-      if value is not None and not value >= 0:
-        raise ValueError(f"`{argument}` must be >= 0, but is {value}.")
+      if value is not None and not 0 <= value < np.inf:
+        raise ValueError(
+            f"`{argument}` must be >= 0 and finite, but is {value}.")
     self.trust_bias = trust_bias
     self._check_click_irrelevant(initial_click_irrelevant)
     self._click_irrelevant_share = (

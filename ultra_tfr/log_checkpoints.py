@@ -86,13 +86,16 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._kept = []
     self.bias = self.validation = None
     self._is_guarded = getattr(layer, "logged_order_weight", None) is not None
-    if self._is_guarded and not len(self._valid):
-      layer.logged_order_weight.assign(0.0)
 
   def _bias(self):
     if self._layer is None:
       return None
     return Bias.of_layer(self._method_name, self._layer)
+
+  def on_train_begin(self, logs=None):
+    del logs
+    if self._is_guarded and not len(self._valid):
+      self._layer.logged_order_weight.assign(0.0)
 
   def on_epoch_end(self, epoch, logs=None):
     if not np.isfinite(logs["loss"]):
@@ -108,8 +111,7 @@ class KeepBest(tf.keras.callbacks.Callback):
       logs["val_log_likelihood"] = found.log_likelihood
     if self._is_guarded:
       logs["val_lead"] = logged_order.move_weight(
-          self._layer, found.dcg, self._logged_dcg(bias, 1),
-          self._logged_dcg(bias, -1), found.gain)
+          self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._kept.append((found, self.model.get_weights()))
@@ -123,14 +125,14 @@ class KeepBest(tf.keras.callbacks.Callback):
       if seen >= _VALIDATION_REQUESTS:
         break
 
-  def _logged_dcg(self, bias, direction):
-    """DCG@10 `[N]` of the logged order, with direction -1 of its reverse."""
-    totals = log_totals.LogTotals(topn=(10,))
+  def _logged_dcg(self, bias):
+    """DCG@10 of the logged order and of its reverse, each `[N]`."""
+    logged, reverse = (log_totals.LogTotals(topn=(10,)) for _ in range(2))
     for batch in self._batches():
-      log_bias.add_totals(
-          totals, -direction * batch.places, batch, bias, self._binary)
-    _, requests = log_totals.split_columns(totals.table())
-    return requests.dcg[:, 0]
+      for totals, order in ((logged, -batch.places), (reverse, batch.places)):
+        log_bias.add_totals(totals, order, batch, bias, self._binary)
+    return [log_totals.split_columns(totals.table())[1].dcg[:, 0]
+            for totals in (logged, reverse)]
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""

@@ -40,8 +40,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
   `core.weights.item_pair_weights`. `lambda_weight` makes it loss_opt. Weights
   carry no gradient and are scaled by one constant, theta_1 squared. The weight
   uses P(c > 0), so any feedback >= 0 will do, clicks as well as dwell times.
-  A bias layer with `logged_order_weight` adds to all pairs, ties included, what
-  their positions alone say of them.
+  A bias layer with `logged_order_weight` adds to all pairs what their positions
+  alone say of them.
 
   `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
@@ -81,7 +81,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     examination_posterior: the form of P(e_b = 1 | c_a > c_b, c_b = 0):
       `"item"`, `"prior"` (exact for binary feedback) or `"position"` (the
       paper's equation 17; too small, since theta- has already seen c_b = 0).
-    max_weight: cap of pair weights after scaling.
+    max_weight: cap of pair weights after scaling, without what the logged
+      order adds.
     temperature: scores are divided by it.
     normalize_trust: divide Bayes-IPW weights by eps+, which makes their
       expectation gamma rather than eps+ gamma.
@@ -196,7 +197,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     """E step, pair weights and losses of one batch."""
     options, bias = self._options, self.position_bias
     step = e_step.EStep(y_true, y_pred, sample_weight, bias, options)
-    pair_weights, cut = self._pair_weights(step)
+    pair_weights, own, cut = self._pair_weights(step)
     pair_losses = _PAIR_LOSSES[options["pair_loss"]](
         pairs.differences(step.scores / options["temperature"]))
     losses = tf.reduce_sum(pair_weights * pair_losses, axis=2)
@@ -204,21 +205,23 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
       losses += options["head_weight"] * step.head_losses()
     # Afterwards, when the tensors of the pair losses are gone.
     with tf.control_dependencies([losses]):
-      bias.collect(step.sums(pair_weights, cut))
+      bias.collect(step.sums(own, cut))
     return losses, step.mask, step.item_weights
 
   def _pair_weights(self, step):
-    """Debiasing weights times metric weights, and what clipping took away."""
+    """Weights of all pairs, their part by own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
     weights, cut = weights_lib.scale_and_clip(
         weights, self.position_bias.scale(), self._options["max_weight"])
+    own = weights
     if self.position_bias.logged_order_weight is not None:
       weights += self.position_bias.scale() * step.logged_order_weights()
     if self.lambda_weight is not None:
-      weights *= lambda_weights.pair_weights(
+      metric = lambda_weights.pair_weights(
           self.lambda_weight, step.feedback, step.scores, step.positions,
           step.mask, linear_gain=self._options["feedback"] == "graded")
-    return tf.stop_gradient(weights), cut
+      weights, own = weights * metric, own * metric
+    return tf.stop_gradient(weights), own, cut
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""

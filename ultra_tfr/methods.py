@@ -212,7 +212,7 @@ METHODS = {
         "pairwise loss weighted by 1 / (true examination)", _known,
         layer=PositionBias, knows_examination=True),
     "unbiased": _em_method(
-        "closed-form pair weights, bias by EM, guarded by the logged order",
+        "closed-form pair weights, bias by EM; keeps a strong logged order",
         _unbiased(), num_heads=2, layer=_Guarded),
     "unbiased-trust": _em_method(
         "the same, started from many clicks on irrelevant documents",

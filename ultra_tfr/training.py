@@ -22,8 +22,6 @@ from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 from ultra_tfr.simulation.logging_policy import logger_scores
 
-_BATCH_LISTS = 1024
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -240,7 +238,7 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
       task.valid, task.valid_stream, curve, model_dir)
   validators = [keeper]
   if getattr(bias, "logged_order_weight", None) is not None:
-    validators.append(LoggedOrderGuard(_held_out(task.valid_stream)))
+    validators.append(LoggedOrderGuard(keeper.held_out))
   if model_dir is None:
     callbacks = [*callbacks, *validators]
   else:
@@ -276,14 +274,6 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
         "metrics": outcome.metrics, "examination": examination,
         "seconds": outcome.seconds})
   return outcome
-
-
-def _held_out(stream):
-  """Batches of what users saw, with the mean of their feedback."""
-  feedback = stream.mean_feedback(checkpoints.VISITS)
-  return [(stream.features[start:start + _BATCH_LISTS],
-           feedback[start:start + _BATCH_LISTS])
-          for start in range(0, len(feedback), _BATCH_LISTS)]
 
 
 def _judge(model, lists):
