@@ -80,7 +80,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1),
   ...                              tf.keras.layers.Reshape([-1])])
   >>> model.compile(loss=UnbiasedPairwiseLoss(bias))
-  >>> lists = tf.zeros([1, 2, 3]), tf.constant([[1.0, 0.0]])
+  >>> lists = tf.zeros([2, 2, 3]), tf.constant([[1.0, 0.0]] * 2)
   >>> _ = model.fit(*lists, verbose=0, callbacks=[
   ...     PropensityEM(), LoggedOrderGuard(lists)])
   >>> float(bias.logged_order_weight)
