@@ -36,8 +36,10 @@ _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds.")
 _FEATURES = 136
 
 
-def _unbiased(trust_bias, heads):
-  bias = ultra_tfr.layers.PositionBias(_ITEMS.value, trust_bias=trust_bias)
+def _unbiased(trust_bias, heads, logged_order_weight=None):
+  bias = ultra_tfr.layers.PositionBias(
+      _ITEMS.value, trust_bias=trust_bias,
+      logged_order_weight=logged_order_weight)
   loss = ultra_tfr.losses.UnbiasedPairwiseLoss(bias)
   return loss, heads, [ultra_tfr.callbacks.PropensityEM()]
 
@@ -55,6 +57,7 @@ def main(_):
       "no trust bias, 1 tower": _unbiased(None, 1),
       "position trust bias, 1 tower": _unbiased("position", 1),
       "position trust bias, 2 towers": _unbiased("position", 2),
+      "the same and the logged order": _unbiased("position", 2, 0.0625),
       "pairwise trust bias, 2 towers": _unbiased("pairwise", 2),
   }
   rng = np.random.default_rng(0)
