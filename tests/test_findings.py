@@ -172,8 +172,8 @@ def test_strength_that_is_not_known():
 
 
 @pytest.mark.parametrize("weights, lead, parts", [
-    ([2.0, 4.0, 2.0], -0.0124, ("0.012 below that of the order shown, which it "
-                                "followed with the weight 4, where",)),
+    ([2.0, 4.0, 2.0], -0.0124, ("0.012 below that of the order shown. It "
+                                "learned that order with the weight 4, where",)),
     # The only weight that any step had is the first one.
     ([0.125], 0.003, ("0.003 above", "with the weight 0.062,")),
     ([0.03125, 0.015625], 0.09, ("0.090 above", "the weight 0.031,"))])
@@ -188,7 +188,7 @@ def test_whether_the_order_shown_was_followed(weights, lead, parts):
     {}, {"logged_order_weight": [0.25], "val_lead": [None]}])
 def test_nothing_was_held_out_or_there_is_no_guard(history):
   sentences, _ = _explain(history=history)
-  assert not any("order shown, which" in text for text in sentences)
+  assert not any("learned that order" in text for text in sentences)
 
 
 # Agreement.
