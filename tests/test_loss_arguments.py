@@ -124,6 +124,7 @@ BIAS_ARGUMENTS = {
     "smoothing": ({}, [20., 1.]),
     "min_examination": ({}, [1e-3, .9]),
     "overflow": ({"num_positions": 3}, ["mask", "pool"]),
+    "logged_order_weight": ({}, [None, .5, 2.]),
     "name": ({}, ["a", "b"]),
 }
 
