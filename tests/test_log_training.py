@@ -246,7 +246,6 @@ def test_without_validation_the_logged_order_has_no_weight(valid, weight):
   assert float(layer.logged_order_weight) == weight
 
 
-
 def _found(value):
   """A validation of two requests that agree on the value."""
   return log_checkpoints.Validation(np.full(2, value), np.ones(2), -1.0)

@@ -1,6 +1,5 @@
 """Rankers and the logged order on held-out feedback, side by side."""
 
-
 from ultra_tfr import json_files
 from ultra_tfr import log_bias
 from ultra_tfr import log_checkpoints

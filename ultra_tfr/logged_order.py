@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr.core import counterfactual
+from ultra_tfr.core import masking
 from ultra_tfr.counterfactual_metrics import debiased_feedback
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.heads import split_heads
@@ -137,13 +138,14 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     estimates, mask = debiased_feedback(
         self._bias, feedback, positions, contexts, has_noise=self._has_noise,
         max_weight=_MAX_WEIGHT)
-    if self._has_noise and np.any(tf.where(mask, feedback, 0.0) > 1.0):
+    most = np.max(masking.zero_where_invalid(mask, feedback), initial=0.0)
+    if self._has_noise and most > 1.0:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` must hold clicks, 0 or 1 or "
           "their means, with `trust_bias='position'` and binary feedback, but "
-          f"has {np.max(tf.where(mask, feedback, 0.0)):g}; pack `feedback > 0`,"
-          " or give the loss `feedback='graded'`.")
-    if not np.all(np.isfinite(tf.where(mask, scores, 0.0))):
+          f"has {most:g}; pack `feedback > 0`, or give the loss "
+          "`feedback='graded'`.")
+    if not np.all(np.isfinite(masking.zero_where_invalid(mask, scores))):
       raise ValueError(
           "The training diverged: a score of the held-out lists is no number; "
           "lower the learning rate.")

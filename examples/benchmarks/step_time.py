@@ -60,7 +60,8 @@ def main(_):
       "no trust bias, 1 tower": _unbiased(None, 1),
       "position trust bias, 1 tower": _unbiased("position", 1),
       "position trust bias, 2 towers": _unbiased("position", 2),
-      "the same and the logged order": _unbiased("position", 2, 0.0625),
+      "the same and the logged order": _unbiased(
+          "position", 2, ultra_tfr.logged_order.INITIAL_WEIGHT),
       "pairwise trust bias, 2 towers": _unbiased("pairwise", 2),
   }
   rng = np.random.default_rng(0)
