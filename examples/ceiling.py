@@ -25,17 +25,17 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import methods
-from ultra_tfr import training
+from ultra_tfr.experiments import run
 from ultra_tfr.core import pairs
 from ultra_tfr.data import synthetic
 from ultra_tfr.simulation.click_models import PositionBasedModel
-from ultra_tfr.simulation.logging_policy import LOGGERS
+from ultra_tfr.experiments.loggers import LOGGERS
 
 _RUNS = flags.DEFINE_integer("runs", 1, "Runs, with the seeds 0, 1, ..")
 _LOGGER = flags.DEFINE_enum("logger", "weak", LOGGERS, "Who ordered the lists.")
 _DATA_SEED = flags.DEFINE_integer("data_seed", 0, "Of the synthetic data.")
 
-_SETTINGS = training.Settings(
+_SETTINGS = run.Settings(
     hidden_units=(128, 64), steps=2000, learning_rate=2e-3)
 _MAX_GRADE = 4
 
@@ -62,10 +62,10 @@ def main(_):
   train, valid, test = synthetic.generate(2000, seed=_DATA_SEED.value)
   found = []
   for seed in range(_RUNS.value):
-    task = training.make_task(
+    task = run.make_task(
         train, valid, test, PositionBasedModel(max_grade=_MAX_GRADE),
         logger=_LOGGER.value, seed=seed)
-    found.append(training.run(
+    found.append(run.run(
         "ceiling", task, _SETTINGS, seed=seed).metrics["ndcg@10"])
     print(f"seed {seed}: {found[-1]:.4f}", flush=True)
   spread = f" +- {np.std(found, ddof=1):.4f}" if len(found) > 1 else ""

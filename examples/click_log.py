@@ -34,13 +34,13 @@ import numpy as np
 from pyarrow import parquet
 import ultra_tfr  # noqa: F401  (before TensorFlow Ranking)
 
-from ultra_tfr import diagnosis
-from ultra_tfr import log_evaluation
-from ultra_tfr import log_training
-from ultra_tfr import training
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import training
+from ultra_tfr.experiments import run
+from ultra_tfr.data.click_log.reading.reading import read_click_log
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.simulation.shop_log import simulate_log
 
 _LOG = flags.DEFINE_string(
     "log", "impressions.parquet", "File to write the simulated log to.")
@@ -67,12 +67,12 @@ def main(_):
 
   with read_click_log(_LOG.value, _COLUMNS) as log:
     print(log.summary_text(), "\n")
-    settings = training.Settings(hidden_units=(128, 64), steps=_STEPS.value,
+    settings = run.Settings(hidden_units=(128, 64), steps=_STEPS.value,
                                  learning_rate=2e-3)
-    fitted = log_training.fit(log, "unbiased", settings, seed=_SEED.value)
+    fitted = training.fit(log, "unbiased", settings, seed=_SEED.value)
     found = diagnosis.diagnose(log, fitted)
-    evaluator = log_evaluation.LogEvaluator(fitted.bias, binary=False)
-    evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+    evaluator = evaluation.LogEvaluator(fitted.bias, binary=False)
+    evaluator.add(evaluation.LOGGED, log.parts["test"])
     evaluator.add("unbiased", log.parts["test"], fitted.model)
 
   for device, curves in found.contexts.items():

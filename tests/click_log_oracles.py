@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyarrow import parquet
 import tensorflow as tf
 from tensorflow_serving.apis import input_pb2
+from ultra_tfr.data.click_log.reading.reading import PARTS
 
-from ultra_tfr.data import log_values
-from ultra_tfr.data.click_log import PARTS
-from ultra_tfr.data.log_columns import LogColumns
+from ultra_tfr.data.click_log import values as values_lib
+from ultra_tfr.data.click_log.columns import LogColumns
 
 COLUMNS = LogColumns(
     query="request_id", position="rank",
@@ -25,7 +25,7 @@ TEXTS = ("category", "brand")
 
 def number_of(text):
   """The number that stands for a text."""
-  return int(log_values.hashes(pa.array([text]))[0])
+  return int(values_lib.hashes(pa.array([text]))[0])
 
 
 def expected_requests(records):

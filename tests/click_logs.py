@@ -7,20 +7,20 @@ import tempfile
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
-from ultra_tfr import log_training
-from ultra_tfr import training
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.data.log_values import hashes
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log.values import hashes
+from ultra_tfr.experiments import run
+from ultra_tfr.fit_log import training
+from ultra_tfr.simulation.shop_log import simulate_log
 
 POSITIONS = (1, 2, 3, 5, 8)
 FEATURES = ("f_*", "category", "brand", "is_new")
-SETTINGS = training.Settings(
+SETTINGS = run.Settings(
     hidden_units=(32, 16), batch_size=128, steps=180, validate_every=60,
     learning_rate=5e-3)
-SHORT = training.Settings(
+SHORT = run.Settings(
     hidden_units=(8,), batch_size=64, steps=6, validate_every=3,
     learning_rate=1e-2)
 
@@ -59,7 +59,7 @@ def simulated(logger="weak", num_requests=6000, randomized=0.2, seed=3):
 def easy():
   """A log from which everything can be learned, and a `FittedLog`."""
   log = read(simulated()[0], columns=columns(randomized="randomized"))
-  return log, log_training.fit(log, "unbiased", SETTINGS)
+  return log, training.fit(log, "unbiased", SETTINGS)
 
 
 @functools.cache

@@ -1,10 +1,10 @@
-"""Runs of `ultra_tfr.comparison.schedule` that never end, in two processes."""
+"""Runs of `ultra_tfr.experiments.processes` that never end, in two processes."""
 
 import pathlib
 import sys
 import time
 
-from ultra_tfr.comparison import schedule
+from ultra_tfr.experiments import processes
 
 
 def wait(path):
@@ -14,4 +14,4 @@ def wait(path):
 
 
 if __name__ == "__main__":
-  schedule.execute(sys.argv[1:], wait, jobs=2)
+  processes.execute(sys.argv[1:], wait, jobs=2)

@@ -1,19 +1,19 @@
-"""Tests of ultra_tfr.simulation.ab_test."""
+"""Tests of ultra_tfr.experiments.simulate_ab."""
 
 import statistics
 
 import numpy as np
 import pytest
 
-from ultra_tfr import training
 from ultra_tfr.data import synthetic
 from ultra_tfr.data.labels import LabelSynthesis
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
-from ultra_tfr.simulation.ab_test import METRICS
-from ultra_tfr.simulation.ab_test import ABTest
-from ultra_tfr.simulation.ab_test import compare
-from ultra_tfr.simulation.ab_test import run_ab_test
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments.simulate_ab import METRICS
+from ultra_tfr.experiments.simulate_ab import ABTest
+from ultra_tfr.experiments.simulate_ab import compare
+from ultra_tfr.experiments.simulate_ab import run_ab_test
 from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.dwell import simulate_dwell
 
@@ -276,13 +276,13 @@ def test_unknown_metric():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_unbiased_gets_more_clicks_than_naive(seed):
-  task = training.make_task(
+  task = run.make_task(
       *synthetic.generate(seed=seed), PositionBasedModel(), seed=seed)
-  settings = training.Settings(
+  settings = run.Settings(
       hidden_units=(128, 64), steps=1400, learning_rate=2e-3)
   scores = [
       ranking.score_lists(
-          training.run(name, task, settings, seed=seed).model, task.test)
+          run.run(name, task, settings, seed=seed).model, task.test)
       for name in ("naive-pairwise", "unbiased")]
   test = run_ab_test(task.test, *scores, PositionBasedModel(), seed=seed,
                      visits_per_day=100000)

@@ -1,4 +1,4 @@
-"""Tests of what ultra_tfr.simulation.ab_test says and draws."""
+"""Tests of what ultra_tfr.experiments.simulate_ab says and draws."""
 
 import json
 
@@ -7,9 +7,9 @@ import pytest
 
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import plots
-from ultra_tfr.simulation.ab_test import METRICS
-from ultra_tfr.simulation.ab_test import ABTest
-from ultra_tfr.simulation.ab_test import run_ab_test
+from ultra_tfr.experiments.simulate_ab import METRICS
+from ultra_tfr.experiments.simulate_ab import ABTest
+from ultra_tfr.experiments.simulate_ab import run_ab_test
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 

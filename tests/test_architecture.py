@@ -48,10 +48,10 @@ KNOW_TFR = {
     "ultra_tfr.scorers",
     "ultra_tfr.pipeline.dataset",
     "ultra_tfr.pipeline.fit",
-    "ultra_tfr.simulation.logging_policy",
+    "ultra_tfr.experiments.loggers",
     "ultra_tfr.evaluation.ranking",
     "ultra_tfr.methods",
-    "ultra_tfr.report",
+    "ultra_tfr.experiments.tables",
 }
 MAX_LINES = 320
 # Methods that a base class calls and documents.

@@ -5,17 +5,17 @@ import pytest
 import tensorflow as tf
 
 from ultra_tfr import scorers
+from ultra_tfr.baselines.dual_learning import DualLearningLoss
+from ultra_tfr.baselines.dual_learning import PropensityLogits
+from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
+from ultra_tfr.baselines.pairwise_debiasing import PairwiseDebiasingLoss
+from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
+from ultra_tfr.baselines.pointwise import RegressionEMLoss
+from ultra_tfr.baselines.shallow_tower import ShallowTower
+from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.callbacks import PropensityEM
-from ultra_tfr.dual_learning import DualLearningLoss
-from ultra_tfr.dual_learning import PropensityLogits
 from ultra_tfr.layers import PositionBias
-from ultra_tfr.pairwise_debiasing import ClickRatios
-from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
-from ultra_tfr.pointwise_losses import AffineCorrectionLoss
-from ultra_tfr.pointwise_losses import RegressionEMLoss
 from ultra_tfr.position_updates import PositionUpdates
-from ultra_tfr.shallow_tower import ShallowTower
-from ultra_tfr.shallow_tower import ShallowTowerLoss
 
 # Six kinds of items, which the features tell, at random positions.
 THETA = np.array([.9, .7, .5, .35, .25])

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.checkpoints."""
+"""Tests of ultra_tfr.experiments.checkpoints."""
 
 import types
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ultra_tfr import checkpoints
 from ultra_tfr.data.lists import RankingLists
+from ultra_tfr.experiments import checkpoints
 
 # Scores are the feature times the only weight: 1 ranks the first item first.
 FIRST, SECOND = [np.array([[1.0]])], [np.array([[-1.0]])]

@@ -1,11 +1,11 @@
-"""Tests of ultra_tfr.evaluation.choice."""
+"""Tests of ultra_tfr.evaluation.held_out."""
 
 import math
 
 import numpy as np
 import pytest
 
-from ultra_tfr.evaluation import choice
+from ultra_tfr.evaluation import held_out
 
 
 def _errors_behind(dcg, gain, best, other):
@@ -27,7 +27,7 @@ def test_the_choice_is_that_of_plain_python(seed):
   best = max(range(6), key=lambda v: sum(dcg[v]))
   expected = max(v for v in range(6) if v == best or
                  _errors_behind(dcg.tolist(), gain.tolist(), best, v) <= 2)
-  assert choice.last_as_good(dcg, gain) == expected
+  assert held_out.last_as_good(dcg, gain) == expected
 
 
 def test_standard_errors_are_those_of_repeated_samples():
@@ -37,26 +37,26 @@ def test_standard_errors_are_those_of_repeated_samples():
   values = dcg.sum(axis=2) / gain.sum(axis=1, keepdims=True)
   behind = values[:, 0] - values[:, 1]
   # Two rankers that are equal but for chance: one of 20 is told apart.
-  later = [choice.last_as_good(d, g) for d, g in zip(dcg, gain)]
+  later = [held_out.last_as_good(d, g) for d, g in zip(dcg, gain)]
   told_apart = np.mean((np.array(later) == 0)[behind > 0])
   assert told_apart == pytest.approx(0.0455, abs=0.015)
 
 
 def test_no_slack_takes_the_last_of_the_best():
   dcg = [[1.0, 0.0], [2.0, 1.0], [1.0, 2.0], [2.0, 0.0]]
-  assert choice.last_as_good(dcg, np.ones(2), slack=0.0) == 2
+  assert held_out.last_as_good(dcg, np.ones(2), slack=0.0) == 2
 
 
 @pytest.mark.parametrize("dcg, expected", [
     (np.full([3, 2], np.nan), 2), ([[0.5, 0.5], [np.nan, 1.0]], 0),
     ([[np.nan, 1.0], [0.1, 0.1], [0.5, 0.5], [np.nan, 0.0]], 2)])
 def test_what_is_no_number_is_not_chosen(dcg, expected):
-  assert choice.last_as_good(dcg, np.ones(2)) == expected
+  assert held_out.last_as_good(dcg, np.ones(2)) == expected
 
 
 def test_without_gain_it_is_the_last():
-  assert choice.last_as_good(np.zeros([3, 2]), np.zeros(2)) == 2
+  assert held_out.last_as_good(np.zeros([3, 2]), np.zeros(2)) == 2
 
 
 def test_one_request_tells_nothing_of_chance():
-  assert choice.last_as_good([[2.0], [1.0]], [1.0]) == 0
+  assert held_out.last_as_good([[2.0], [1.0]], [1.0]) == 0

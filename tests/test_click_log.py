@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.click_log: the same requests from any log."""
+"""Tests of ultra_tfr.data.click_log.reading: the same requests from any log."""
 
 import gc
 import glob
@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
 from click_log_oracles import COLUMNS
 from click_log_oracles import WRITERS
 from click_log_oracles import expected_requests
 from click_log_oracles import requests_of
 from click_log_oracles import write
-from ultra_tfr.data import log_grouping
-from ultra_tfr.data import log_sources
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.data.click_log import grouping
+from ultra_tfr.data.click_log import sources
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.simulation.shop_log import simulate_log
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_a_pattern_of_folders(table, expected, tmp_path):
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_neither_order_nor_blocks_matter(
     table, expected, tmp_path, monkeypatch, ending):
-  monkeypatch.setattr(log_grouping, "_BUCKET_ROWS", 50)
-  monkeypatch.setattr(log_sources, "BATCH_ROWS", 64)
-  monkeypatch.setattr("ultra_tfr.data.log_batches.BLOCK_BYTES", 5000)
+  monkeypatch.setattr(grouping, "_BUCKET_ROWS", 50)
+  monkeypatch.setattr(sources, "BATCH_ROWS", 64)
+  monkeypatch.setattr("ultra_tfr.data.click_log.batches.BLOCK_BYTES", 5000)
   order = np.random.default_rng(1).permutation(len(table))
   for seed, rows in enumerate((order, np.sort(order))):
     path = write(table.take(pa.array(rows)), tmp_path, ending, str(seed))
@@ -103,7 +103,7 @@ def test_neither_order_nor_blocks_matter(
 
 
 def test_progress_counts_rows(table, monkeypatch):
-  monkeypatch.setattr(log_sources, "BATCH_ROWS", 500)
+  monkeypatch.setattr(sources, "BATCH_ROWS", 500)
   seen = []
   _read(table.to_pandas(), progress=seen.append).close()
   assert seen == [500, len(table)]

@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 import pytest
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
-from ultra_tfr.data import log_sources
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
+from ultra_tfr.data.click_log import sources
+from ultra_tfr.data.click_log.columns import LogColumns
 
 COLUMNS = LogColumns("q", "p", "c", ("f", "s"), context="d", item="i",
                      weight="w", timestamp="t", randomized="r")
@@ -62,7 +62,7 @@ def _write(rows, folder, form):
   path = folder / f"log.{form}"
   if form == "parquet":
     # Columns of one type, as text where there are several.
-    parquet.write_table(pa.table({name: log_sources._series(pd.Series(
+    parquet.write_table(pa.table({name: sources._series(pd.Series(
         [row[name] for row in rows], dtype=object)) for name in rows[0]}), path)
     return path
   with open(path, "w", newline="", encoding="utf-8") as file:
@@ -111,8 +111,8 @@ def test_one_bad_row(column, value, reason, form, tmp_path):
 
 @pytest.mark.parametrize("form", FIRST_ROW)
 def test_many_bad_rows(form, tmp_path, monkeypatch):
-  monkeypatch.setattr(log_sources, "BATCH_ROWS", 50)
-  monkeypatch.setattr("ultra_tfr.data.log_batches.BLOCK_BYTES", 3000)
+  monkeypatch.setattr(sources, "BATCH_ROWS", 50)
+  monkeypatch.setattr("ultra_tfr.data.click_log.batches.BLOCK_BYTES", 3000)
   rows = _rows(200)
   expected = {}
   places = np.random.default_rng(0).choice(
@@ -138,7 +138,7 @@ def test_many_bad_rows(form, tmp_path, monkeypatch):
 
 
 def test_malformed_rows_among_others(tmp_path, monkeypatch):
-  monkeypatch.setattr("ultra_tfr.data.log_batches.BLOCK_BYTES", 1000)
+  monkeypatch.setattr("ultra_tfr.data.click_log.batches.BLOCK_BYTES", 1000)
   rows = _rows(100)
   rows[200]["p"] = "x"
   lines = _write(rows, tmp_path, "csv").read_text().splitlines()
@@ -157,7 +157,7 @@ def test_malformed_rows_among_others(tmp_path, monkeypatch):
 
 
 def test_malformed_lines_of_json(tmp_path, monkeypatch):
-  monkeypatch.setattr("ultra_tfr.data.log_batches.BLOCK_BYTES", 1000)
+  monkeypatch.setattr("ultra_tfr.data.click_log.batches.BLOCK_BYTES", 1000)
   rows = _rows(100)
   rows[200]["p"] = "x"
   lines = _write(rows, tmp_path, "jsonl").read_text().splitlines()

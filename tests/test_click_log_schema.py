@@ -6,16 +6,16 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
 from click_log_oracles import COLUMNS
 from click_log_oracles import expected_requests
 from click_log_oracles import number_of
 from click_log_oracles import requests_of
 from click_log_oracles import write
-from ultra_tfr.data import log_grouping
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.data.click_log import grouping
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.simulation.shop_log import simulate_log
 
 SIMPLE = LogColumns("q", "p", "c", ("f",))
 ALL = {"valid": 0, "test": 0}
@@ -88,7 +88,7 @@ def test_the_same_position_twice(options):
 
 
 def test_too_many_positions(monkeypatch):
-  monkeypatch.setattr(log_grouping, "MAX_POSITIONS", 3)
+  monkeypatch.setattr(grouping, "MAX_POSITIONS", 3)
   with pytest.raises(ValueError, match="has 4 different positions, up to 8; .*"
                      "give `num_positions`"):
     read_click_log(_frame([1, 2, 3, 8]), SIMPLE, **ALL)
@@ -175,7 +175,7 @@ def test_shares_of_parts_by_time(table):
     (0, 0, "train"), (0, 1, "test"), (1, 0, "valid")])
 def test_all_in_one_part(table, timestamp, valid, test, part, monkeypatch):
   # With few times at hand, the first and the last are not among them.
-  monkeypatch.setattr(log_grouping, "_SAMPLED_TIMES", 10)
+  monkeypatch.setattr(grouping, "_SAMPLED_TIMES", 10)
   columns = dataclasses.replace(COLUMNS, timestamp=timestamp)
   with read_click_log(table.to_pandas(), columns, valid=valid,
                       test=test) as log:
@@ -194,8 +194,8 @@ def test_no_training_part(table, valid, test):
 
 
 def test_times_are_a_sample_of_all(table, monkeypatch):
-  monkeypatch.setattr(log_grouping, "_SAMPLED_TIMES", 500)
-  monkeypatch.setattr("ultra_tfr.data.log_sources.BATCH_ROWS", 100)
+  monkeypatch.setattr(grouping, "_SAMPLED_TIMES", 500)
+  monkeypatch.setattr("ultra_tfr.data.click_log.sources.BATCH_ROWS", 100)
   with read_click_log(table.to_pandas(), COLUMNS, valid=.2, test=.3) as log:
     assert len(log.parts["test"]) / 2000 == pytest.approx(.3, abs=.1)
     assert len(log.parts["valid"]) / 2000 == pytest.approx(.2, abs=.1)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ultra_tfr import methods
-from ultra_tfr import peers
+from ultra_tfr.experiments import peers
 
 _TINY = ["--train_queries=60", "--steps=20", "--validate_every=10",
          "--batch_size=32", "--hidden_units=16"]

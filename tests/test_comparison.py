@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ultra_tfr.comparison import schedule
 from ultra_tfr.comparison import statistics
 from ultra_tfr.comparison.store import Run
 from ultra_tfr.comparison.store import RunStore
 from ultra_tfr.comparison.tables import Table
+from ultra_tfr.experiments import processes
 
 RUN = Run("click", "unbiased", 3)
 
@@ -100,7 +100,7 @@ def _die(number):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
   results = {}
-  failed = schedule.execute(
+  failed = processes.execute(
       [1, 2, 3, 4], _square, jobs,
       lambda run, result, error: results.update({run: result}))
   assert results == {1: 1, 2: 4, 3: None, 4: 16}
@@ -113,7 +113,7 @@ def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
 
 def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
   results = {}
-  failed = schedule.execute(
+  failed = processes.execute(
       [0, 1, 2, 3, 4], _die, 2,
       lambda run, result, error: results.update({run: result}))
   assert "process died" in failed[1]
@@ -125,7 +125,7 @@ def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
 
 
 def test_it_is_said_what_runs(capsys):
-  schedule.execute([1, 2, 4, 5], _square, jobs=2)
+  processes.execute([1, 2, 4, 5], _square, jobs=2)
   lines = capsys.readouterr().out.splitlines()
   assert lines[:2] == ["[1/4] 1 ...", "[2/4] 2 ..."]
   for number, run in enumerate((4, 5), start=3):

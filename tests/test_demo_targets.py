@@ -6,15 +6,15 @@ Seven minutes on two cores; run with `pytest -m slow`.
 import numpy as np
 import pytest
 
-from ultra_tfr import report
-from ultra_tfr import training
 from ultra_tfr.data import synthetic
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments import tables
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 SEEDS = (0, 1, 2)
 METHODS = ("oracle-pairwise", "naive-pairwise", "unbiased", "unbiased-ipw")
 # The defaults of `ultra-tfr demo`.
-SETTINGS = training.Settings(
+SETTINGS = run.Settings(
     hidden_units=(128, 64), steps=1400, learning_rate=2e-3)
 
 pytestmark = pytest.mark.slow
@@ -26,12 +26,12 @@ def outcomes():
   found = []
   for seed in SEEDS:
     data = synthetic.generate(seed=seed)
-    task = training.make_task(*data, PositionBasedModel(), seed=seed)
-    found.append({name: [training.run(name, task, SETTINGS, seed=seed)]
+    task = run.make_task(*data, PositionBasedModel(), seed=seed)
+    found.append({name: [run.run(name, task, SETTINGS, seed=seed)]
                   for name in METHODS})
     print(f"seed {seed}:", {
         name: (round(runs[0].metrics["ndcg@10"], 4),
-               round(report.gap_closed(found[-1], name), 3))
+               round(tables.gap_closed(found[-1], name), 3))
         for name, runs in found[-1].items()})
   return found, task.true_examination / task.true_examination[0]
 
@@ -53,7 +53,7 @@ def test_the_oracle_is_better_than_the_naive_ranker(outcomes):
 
 
 def test_the_gap_that_unbiased_closes(outcomes):
-  gaps = [report.gap_closed(by_method, "unbiased")
+  gaps = [tables.gap_closed(by_method, "unbiased")
           for by_method in outcomes[0]]
   print(f"unbiased closes {np.round(gaps, 3)} of the gap")
   assert np.mean(gaps) >= 0.55

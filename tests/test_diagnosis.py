@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.diagnosis."""
+"""Tests of ultra_tfr.fit_log.diagnosis."""
 
 import dataclasses
 import json
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import diagnosis
-from ultra_tfr import log_training
-from ultra_tfr import training
-from ultra_tfr.log_bias import Bias
+from ultra_tfr.experiments import run
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import training
+from ultra_tfr.fit_log.scoring import Bias
 
 KINDS = ("trained", "em", *diagnosis.HARVESTS, "randomized")
 
@@ -172,8 +172,8 @@ def test_a_strong_logger_is_warned_of(logger, strong):
 def test_a_strong_logger_is_warned_of_by_its_own_ranker(logger, seed, strong):
   table = click_logs.simulated(logger, 10000, 0.0, seed)[0]
   with click_logs.read(table) as log:
-    steps = log_training.default_steps(8000, 256, 100)
-    fitted = log_training.fit(log, "unbiased", training.Settings(
+    steps = training.default_steps(8000, 256, 100)
+    fitted = training.fit(log, "unbiased", run.Settings(
         hidden_units=(128, 64), steps=steps, learning_rate=2e-3), seed=seed)
     found = diagnosis.diagnose(log, fitted, replicates=20)
   print(f"{logger}: {found.logger_strength['value']:.2f}")

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.dual_learning."""
+"""Tests of ultra_tfr.baselines.dual_learning."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import tensorflow_ranking as tfr
 
 import baseline_oracles
 import oracles
-from ultra_tfr.dual_learning import DualLearningLoss
-from ultra_tfr.dual_learning import PropensityLogits
+from ultra_tfr.baselines.dual_learning import DualLearningLoss
+from ultra_tfr.baselines.dual_learning import PropensityLogits
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.position_updates import PositionUpdates
 

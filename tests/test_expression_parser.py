@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.expression_parser, by way of `Expression`."""
+"""Tests of ultra_tfr.data.click_log.expression_parser, by way of `Expression`."""
 
 import ast
 import builtins
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ultra_tfr.data import expression_tree
-from ultra_tfr.data.expressions import Expression
+from ultra_tfr.data.click_log.expressions import Expression
 
 HOSTILE = [
     "__import__('os').system('touch /tmp/x')",

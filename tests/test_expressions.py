@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.expressions and ultra_tfr.data.expression_tree."""
+"""Tests of ultra_tfr.data.click_log.expressions and ultra_tfr.data.expression_tree."""
 
 import copy
 import dataclasses
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from ultra_tfr.data import expressions
-from ultra_tfr.data.expressions import Expression
+from ultra_tfr.data.click_log import expressions
+from ultra_tfr.data.click_log.expressions import Expression
 
 NAN = math.nan
 LOG = {

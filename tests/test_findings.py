@@ -1,10 +1,10 @@
-"""Tests of ultra_tfr.findings."""
+"""Tests of ultra_tfr.fit_log.findings."""
 
 import numpy as np
 import pytest
 
-from ultra_tfr import findings
-from ultra_tfr.diagnosis import Diagnosis
+from ultra_tfr.fit_log import findings
+from ultra_tfr.fit_log.diagnosis import Diagnosis
 
 CURVE = [1.0, 0.8, 0.5, 0.2]
 

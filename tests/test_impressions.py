@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.simulation.impressions."""
+"""Tests of ultra_tfr.simulation.shop_log."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,9 +6,9 @@ import pytest
 from scipy import stats
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from ultra_tfr.simulation import impressions
+from ultra_tfr.simulation import shop_log
 from ultra_tfr.simulation.click_models import PositionBasedModel
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.simulation.shop_log import simulate_log
 
 GAPS = (1, 2, 3, 5, 6, 8, 9, 12)
 
@@ -18,7 +18,7 @@ def weak():
   return simulate_log(20000, positions=GAPS, randomized=.25, seed=1)
 
 
-@pytest.fixture(scope="module", params=impressions.LOGGERS)
+@pytest.fixture(scope="module", params=shop_log.LOGGERS)
 def small(request):
   """A log of each logger, without randomised requests."""
   return request.param, *simulate_log(

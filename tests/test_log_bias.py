@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.log_bias."""
+"""Tests of ultra_tfr.fit_log.scoring."""
 
 import json
 import types
@@ -6,9 +6,9 @@ import types
 import numpy as np
 import pytest
 
-from ultra_tfr import log_bias
 from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation.log_totals import LogTotals
+from ultra_tfr.fit_log import scoring
 from ultra_tfr.layers import PositionBias
 
 P1 = np.array([[0.8, 0.4, 0.2], [0.9, 0.3, 0.1]])
@@ -16,7 +16,7 @@ P0 = np.array([[0.2, 0.1, 0.1], [0.0, 0.1, 0.05]])
 
 
 def _bias(irrelevant=None):
-  return log_bias.Bias("unbiased", P1, irrelevant)
+  return scoring.Bias("unbiased", P1, irrelevant)
 
 
 def _batch(feedback, positions, contexts, weights=None):
@@ -52,8 +52,8 @@ def test_relative_is_1_at_the_first_position_of_each_context():
 @pytest.mark.parametrize("trust", [None, "position", "pairwise"])
 def test_round_trip_by_json(trust):
   layer = PositionBias(3, num_contexts=2, trust_bias=trust)
-  bias = log_bias.Bias.of_layer("name", layer)
-  again = log_bias.Bias.from_config(json.loads(json.dumps(bias.to_config())))
+  bias = scoring.Bias.of_layer("name", layer)
+  again = scoring.Bias.from_config(json.loads(json.dumps(bias.to_config())))
   assert again.method == "name"
   shapes = {"click_relevant": (2, 3)}
   if trust == "position":
@@ -72,21 +72,21 @@ def test_round_trip_by_json(trust):
 
 def test_a_layer_that_learns_does_not_change_the_bias():
   layer = PositionBias(2)
-  bias = log_bias.Bias.of_layer("name", layer)
+  bias = scoring.Bias.of_layer("name", layer)
   before = bias.click_relevant.copy()
   layer.examination.assign([[0.5, 0.25]])
   np.testing.assert_array_equal(bias.click_relevant, before)
   np.testing.assert_array_equal(
-      log_bias.Bias.of_layer("name", layer).click_relevant, [[0.5, 0.25]])
+      scoring.Bias.of_layer("name", layer).click_relevant, [[0.5, 0.25]])
 
 
 def test_click_probability():
   batch = _batch([[1, 0]], [[2, 3]], [[1, 1]])
   relevance = np.array([[0.5, 0.2]])
   np.testing.assert_allclose(
-      log_bias.click_probability(_bias(), relevance, batch), [[.15, .02]])
+      scoring.click_probability(_bias(), relevance, batch), [[.15, .02]])
   np.testing.assert_allclose(
-      log_bias.click_probability(_bias(P0), relevance, batch),
+      scoring.click_probability(_bias(P0), relevance, batch),
       [[.3 * .5 + .1 * .5, .1 * .2 + .05 * .8]])
 
 
@@ -102,7 +102,7 @@ def _dcg(estimates):
 
 def _value(bias, batch, binary):
   totals = LogTotals(topn=(3,))
-  log_bias.add_totals(totals, _SCORES, batch, bias, binary)
+  scoring.add_totals(totals, _SCORES, batch, bias, binary)
   return counterfactual.summarize(totals).estimates["dcg@3"].value
 
 

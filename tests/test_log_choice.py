@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.log_training: the choice among trainings by clicks."""
+"""Tests of ultra_tfr.fit_log.training: the choice among trainings by clicks."""
 
 import types
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import log_training
 from ultra_tfr import methods
+from ultra_tfr.fit_log import training
 
 
 @pytest.mark.parametrize("values, expected", [
@@ -16,17 +16,17 @@ from ultra_tfr import methods
 def test_the_likeliest(values, expected):
   fitted = {name: types.SimpleNamespace(validation={"log_likelihood": value})
             for name, value in zip("ab", values)}
-  assert log_training.likeliest(fitted) == expected
-  assert log_training.likeliest(
+  assert training.likeliest(fitted) == expected
+  assert training.likeliest(
       {"c": types.SimpleNamespace(validation={})}) == "c"
 
 
 def test_which_methods_predict_clicks():
-  for name in log_training.METHODS:
+  for name in training.METHODS:
     method = methods.find(name)
     predicts = method.estimates_examination and (
         method.layer(2).trust_bias != "pairwise")
-    assert predicts == (name in log_training.PREDICT_CLICKS)
+    assert predicts == (name in training.PREDICT_CLICKS)
 
 
 def test_weights_count_in_the_likelihood_of_validation_clicks():
@@ -38,7 +38,7 @@ def test_weights_count_in_the_likelihood_of_validation_clicks():
         table, "w", np.where(clicked, factor, 1.0))
     with click_logs.read(weighted, columns=click_logs.columns(
         features=("f_0", "f_1"), weight="w"), valid=0.3) as log:
-      fitted = log_training.fit(log, "unbiased", click_logs.SHORT)
+      fitted = training.fit(log, "unbiased", click_logs.SHORT)
     found[factor] = fitted.validation["log_likelihood"]
   assert found[5.0] < found[1.0] - 0.1
 
@@ -58,14 +58,14 @@ def test_a_log_that_cannot_teach(kind, reason):
   with click_logs.read(table) as log:
     with pytest.raises(ValueError, match="There is nothing to learn from: no "
                        f"request .* of different feedback, since .*{reason}"):
-      log_training.check_can_teach(log)
+      training.check_can_teach(log)
 
 
 def test_a_log_that_can_teach():
   table = click_logs.small()
   with click_logs.read(table) as log:
-    log_training.check_can_teach(log)
+    training.check_can_teach(log)
   # Values of feedback tell clicked items apart.
   table = table.filter(table["click"].to_numpy() > 0)
   with click_logs.read(table, columns=click_logs.columns("dwell_ms")) as log:
-    log_training.check_can_teach(log)
+    training.check_can_teach(log)

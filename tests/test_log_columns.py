@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.log_columns."""
+"""Tests of ultra_tfr.data.click_log.columns."""
 
 import dataclasses
 import json
@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
+from ultra_tfr.data.click_log.columns import LogColumns
 
 AVAILABLE = ["q", "rank", "click", "dwell", "f_1", "f_2", "brand", "device",
              "item", "w", "time", "shuffled"]

@@ -1,18 +1,18 @@
-"""Tests of ultra_tfr.data.log_csv."""
+"""Tests of ultra_tfr.data.click_log.csv_rows."""
 
 import gzip
 
 import numpy as np
 import pytest
 
-from ultra_tfr.data import log_batches
-from ultra_tfr.data import log_csv
+from ultra_tfr.data.click_log import batches
+from ultra_tfr.data.click_log import csv_rows
 
 
 def _read(path, names=("a", "b")):
   """Rows by number, and what is malformed."""
   rows, malformed = {}, {}
-  for batch in log_csv.read(path, list(names)):
+  for batch in csv_rows.read(path, list(names)):
     columns = [batch.columns[name].to_pylist() for name in names]
     for number, *values in zip(batch.rows.tolist(), *columns):
       assert number not in rows
@@ -78,7 +78,7 @@ def test_packed(tmp_path):
 @pytest.mark.parametrize("block", [16, 40, 1000])
 @pytest.mark.parametrize("seed", range(3))
 def test_malformed_rows_keep_their_numbers(read, block, seed, monkeypatch):
-  monkeypatch.setattr(log_batches, "BLOCK_BYTES", block)
+  monkeypatch.setattr(batches, "BLOCK_BYTES", block)
   rng = np.random.default_rng(seed)
   lines, rows, malformed, number = ["a,b"], {}, {}, 1
   for kind in rng.choice(6, size=300, p=[.5, .1, .1, .1, .1, .1]):

@@ -1,14 +1,14 @@
-"""Tests of ultra_tfr.data.log_elwc."""
+"""Tests of ultra_tfr.data.click_log.elwc_rows."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
 from click_log_oracles import elwc
-from ultra_tfr.data import log_elwc
-from ultra_tfr.data import log_sources
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
+from ultra_tfr.data.click_log import elwc_rows
+from ultra_tfr.data.click_log import sources
+from ultra_tfr.data.click_log.columns import LogColumns
 
 LISTS = [
     ({"q": "a", "age": 3}, [{"c": 1, "f": .5, "s": "x"}, {"c": 0, "f": None}]),
@@ -26,7 +26,7 @@ def _write(path, lists=LISTS, packing=""):
 
 def _rows(path, names=None, batch_rows=100):
   found = []
-  for columns, numbers in log_elwc.read_rows(path, names, batch_rows):
+  for columns, numbers in elwc_rows.read_rows(path, names, batch_rows):
     columns = {name: column.to_pylist() for name, column in columns.items()}
     found += [{"row": number, **{name: column[i] for name, column in
                                  columns.items()}}
@@ -52,10 +52,10 @@ def test_a_row_an_item(name, packing, batch_rows, tmp_path):
 
 def test_names(tmp_path):
   path = _write(tmp_path / "log.tfrecord")
-  assert log_sources.column_names(path) == [
+  assert sources.column_names(path) == [
       "(place)", "(record)", "age", "c", "f", "q", "s"]
   with pytest.raises(ValueError, match="log.tfrecord: no column is found"):
-    log_sources.column_names(_write(tmp_path / "log.tfrecord", LISTS[1:2]))
+    sources.column_names(_write(tmp_path / "log.tfrecord", LISTS[1:2]))
 
 
 def test_several_types_in_one_feature(tmp_path):
@@ -79,7 +79,7 @@ def _several_values():
 
 def test_several_values(tmp_path):
   record = elwc({}, [{}])
-  lists = log_elwc.input_pb2.ExampleListWithContext.FromString(record)
+  lists = elwc_rows.input_pb2.ExampleListWithContext.FromString(record)
   lists.examples[0].CopyFrom(_several_values())
   path = _write(tmp_path / "log.tfrecord", [lists.SerializeToString()])
   with pytest.raises(ValueError, match="log.tfrecord: feature 'a' of record 1 "

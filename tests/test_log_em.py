@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.evaluation.log_em."""
+"""Tests of ultra_tfr.evaluation.click_model_fit."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import optimize
 import eye_tracking
 import oracles
 from ultra_tfr.evaluation import bootstrap
-from ultra_tfr.evaluation import log_em
+from ultra_tfr.evaluation import click_model_fit
 
 THETA = eye_tracking.CURVE
 
@@ -64,7 +64,7 @@ def _slow_em(log, k, p1, p0, iterations):
 
 def test_expected_counts_give_theta():
   theta = [.75, .5, .05]
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **_exact(theta, [0.] * 3, [.2, .4, .8], 100), replicates=1,
       click_relevant=[[.9, .1, .5]])
   np.testing.assert_allclose(fit.click_relevant, [theta], atol=1e-7)
@@ -76,7 +76,7 @@ def test_expected_counts_give_theta():
 @pytest.mark.parametrize("start", [(.9, .01), (.5, .5), (1., 0.), (.1, .05)])
 def test_expected_counts_give_both_from_any_start(start):
   p1, p0 = [.75, .5, .6], [.25, .1, .02]
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **_exact(p1, p0, [.2, .8], 1000), replicates=1, tolerance=1e-12,
       click_relevant=_start(start[0], 1, 3),
       click_irrelevant=_start(start[1], 1, 3))
@@ -88,7 +88,7 @@ def test_expected_counts_give_both_from_any_start(start):
 def test_theta_against_the_score_equation_of_rows():
   log = _log(1)
   expected = [_slow_theta(log, k) for k in range(1, 11)]
-  coarse, fine = (log_em.fit_click_model(
+  coarse, fine = (click_model_fit.fit_click_model(
       **log, click_relevant=_start(), num_bins=bins, replicates=1
       ).click_relevant[0] for bins in (64, 4000))
   np.testing.assert_allclose(coarse, expected, rtol=5e-4)
@@ -97,7 +97,7 @@ def test_theta_against_the_score_equation_of_rows():
 
 def test_the_position_based_model_stays_one_on_noisy_clicks():
   log = _log(1, noise=.3)
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **log, click_relevant=_start(), tolerance=0., max_iterations=4000,
       replicates=1)
   np.testing.assert_allclose(
@@ -107,7 +107,7 @@ def test_the_position_based_model_stays_one_on_noisy_clicks():
 
 def test_both_against_em_of_rows():
   log = _log(2, noise=.3, betas=[.1, .3, .7])
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **log, click_relevant=_start(), click_irrelevant=_start(.2),
       tolerance=0., max_iterations=40, replicates=1)
   assert not fit.converged
@@ -119,7 +119,7 @@ def test_both_against_em_of_rows():
 
 def test_log_likelihood_is_that_of_the_rows():
   log = _log(3)
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **log, click_relevant=_start(), click_irrelevant=_start(.1), replicates=1)
   chance = [oracles.click_probability(
       b, fit.click_relevant[0, k - 1], fit.click_irrelevant.value[0, k - 1])
@@ -132,11 +132,11 @@ def test_log_likelihood_is_that_of_the_rows():
 def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
   log = _log(4, betas=[.2, .5, .8], noise=.2)
   settings = {"click_relevant": _start(), "click_irrelevant": p0, "seed": 7}
-  fit = log_em.fit_click_model(**log, **settings, replicates=12, level=.6)
+  fit = click_model_fit.fit_click_model(**log, **settings, replicates=12, level=.6)
   fits = []
   for draw in bootstrap.resample(400, 12, 7):
     rows = np.repeat(np.arange(4000), draw[log["requests"]])
-    fits.append(log_em.fit_click_model(
+    fits.append(click_model_fit.fit_click_model(
         **{name: values[rows] for name, values in log.items()}, **settings,
         replicates=1))
   pairs = [(fit.examination, [each.examination.value for each in fits])]
@@ -147,8 +147,8 @@ def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
     low, high = bootstrap.interval(values, .6)
     np.testing.assert_allclose(estimate.low, low, atol=1e-6)
     np.testing.assert_allclose(estimate.high, high, atol=1e-6)
-  monkeypatch.setattr(log_em, "_BLOCK", 2000)  # 3 replicates at a time.
-  pieces = log_em.fit_click_model(**log, **settings, replicates=12, level=.6)
+  monkeypatch.setattr(click_model_fit, "_BLOCK", 2000)  # 3 replicates at a time.
+  pieces = click_model_fit.fit_click_model(**log, **settings, replicates=12, level=.6)
   np.testing.assert_allclose(pieces.examination.low, fit.examination.low)
 
 
@@ -156,7 +156,7 @@ def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
 def test_intervals_cover(noise):
   covered = []
   for seed in range(20):
-    fit = log_em.fit_click_model(
+    fit = click_model_fit.fit_click_model(
         **_log(50 + seed, num_requests=2000, noise=noise), seed=seed,
         click_relevant=_start(),
         click_irrelevant=_start(.2) if noise else None, replicates=100)
@@ -172,10 +172,10 @@ def test_intervals_cover(noise):
 
 def test_scale_of_theta_is_fixed_by_relevance():
   log = _exact([.5, .25], [0., 0.], [.4, .8], 100)
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **log, click_relevant=_start(.5, 1, 2), replicates=1)
   log["relevance"] = np.array(log["relevance"]) / 1.6
-  scaled = log_em.fit_click_model(
+  scaled = click_model_fit.fit_click_model(
       **log, click_relevant=_start(.5, 1, 2), replicates=1)
   np.testing.assert_allclose(
       scaled.click_relevant, 1.6 * fit.click_relevant, rtol=1e-6)
@@ -186,7 +186,7 @@ def test_scale_of_theta_is_fixed_by_relevance():
 def test_clicks_against_relevance_are_noise():
   # Fewer clicks on relevant rows: p0 > p1 would fit best, and is not allowed.
   log = _exact([.2], [.6], [.25, .75], 20)
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **log, click_relevant=[[.9]], click_irrelevant=[[.1]], replicates=1)
   rate = np.mean(log["clicked"])
   np.testing.assert_allclose(fit.click_relevant, rate)
@@ -199,9 +199,9 @@ def test_contexts_are_fitted_apart():
   two["requests"] += 1000
   two["clicked"] &= two["positions"] < 3
   both = {name: np.append(one[name], two[name]) for name in one}
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       **both, click_relevant=_start(contexts=3), replicates=3, num_bins=4000)
-  alone = [log_em.fit_click_model(
+  alone = [click_model_fit.fit_click_model(
       **log, click_relevant=_start(contexts=3), replicates=3, num_bins=4000)
            for log in (one, two)]
   for c in (0, 1):
@@ -221,14 +221,14 @@ def test_rows_without_a_position_do_not_count():
   longer = {name: np.append(values, values[:100])
             for name, values in log.items()}
   longer["positions"][-100:] = 0
-  fits = [log_em.fit_click_model(
+  fits = [click_model_fit.fit_click_model(
       **each, click_relevant=_start(), replicates=3) for each in (log, longer)]
   np.testing.assert_array_equal(*(fit.click_relevant for fit in fits))
   np.testing.assert_array_equal(*(fit.examination.low for fit in fits))
 
 
 def test_relevance_rounded_to_its_ends_and_a_single_request():
-  fit = log_em.fit_click_model(
+  fit = click_model_fit.fit_click_model(
       [1, 1, 1, 2, 2, 2], [0] * 6, [True, False, True, False, True, False],
       [0., 0., 1., 0., 1., 1.], [3] * 6, [[.5, .5]], replicates=5)
   assert 0. < fit.click_relevant.min() and fit.click_relevant.max() <= 1.
@@ -259,6 +259,6 @@ def test_bad_arguments(change, message):
   good = {"positions": [1, 2], "contexts": [0, 0], "clicked": [True, False],
           "relevance": [.5, .5], "requests": [0, 1],
           "click_relevant": [[.5, .5]], "replicates": 2}
-  log_em.fit_click_model(**good)
+  click_model_fit.fit_click_model(**good)
   with pytest.raises(ValueError, match=message):
-    log_em.fit_click_model(**{**good, **change})
+    click_model_fit.fit_click_model(**{**good, **change})

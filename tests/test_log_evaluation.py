@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.log_evaluation."""
+"""Tests of ultra_tfr.fit_log.evaluation."""
 
 import json
 import re
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import log_checkpoints
-from ultra_tfr import log_evaluation
-from ultra_tfr.log_bias import Bias
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log.scoring import Bias
+from ultra_tfr.simulation.shop_log import simulate_log
 
 NOISE = {"best": 0.0, "middling": 0.3, "worst": 100.0}
 KEYS = ["dcg@3", "dcg@5", "dcg@10", "snips_dcg@3", "snips_dcg@5",
@@ -21,7 +21,7 @@ KEYS = ["dcg@3", "dcg@5", "dcg@10", "snips_dcg@3", "snips_dcg@5",
 @pytest.fixture(autouse=True)
 def _models_are_functions(monkeypatch):
   """A model is a function from a batch to scores and relevance."""
-  monkeypatch.setattr(log_checkpoints, "predict",
+  monkeypatch.setattr(checkpoints, "predict",
                       lambda model, batch: model(batch))
 
 
@@ -60,8 +60,8 @@ class _World:
     return np.mean(sums)
 
   def evaluate(self, binary=True, **options):
-    evaluator = log_evaluation.LogEvaluator(self.bias, binary, **options)
-    evaluator.add(log_evaluation.LOGGED, self.lists)
+    evaluator = evaluation.LogEvaluator(self.bias, binary, **options)
+    evaluator.add(evaluation.LOGGED, self.lists)
     for name, deviation in NOISE.items():
       evaluator.add(name, self.lists, self.ranker(deviation))
     return evaluator.results()
@@ -75,7 +75,7 @@ def world():
 @pytest.fixture(scope="module")
 def results(world):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(log_checkpoints, "predict", lambda model, batch: model(batch))
+    patch.setattr(checkpoints, "predict", lambda model, batch: model(batch))
     return world.evaluate()
 
 
@@ -92,7 +92,7 @@ def test_rankers_come_out_in_order(results, key):
   assert values == sorted(values, reverse=key != "arp")
   differences = [results[name]["minus_logged"][key] for name in NOISE]
   for name, difference in zip(NOISE, differences):
-    logged, = _values(results, key, [log_evaluation.LOGGED])
+    logged, = _values(results, key, [evaluation.LOGGED])
     value, = _values(results, key, [name])
     assert difference["value"] == pytest.approx(value - logged)
   best, worst = differences[0], differences[-1]
@@ -120,8 +120,8 @@ def test_dcg_is_that_of_the_truth(world, results):
 
 
 def test_feedback_as_it_is_favours_the_logged_order(world):
-  evaluator = log_evaluation.LogEvaluator(None, True, replicates=2)
-  evaluator.add(log_evaluation.LOGGED, world.lists)
+  evaluator = evaluation.LogEvaluator(None, True, replicates=2)
+  evaluator.add(evaluation.LOGGED, world.lists)
   evaluator.add("middling", world.lists, world.ranker(0.3))
   found = evaluator.results()
   assert found["middling"]["minus_logged"]["dcg@10"]["value"] < 0
@@ -129,7 +129,7 @@ def test_feedback_as_it_is_favours_the_logged_order(world):
   total = np.concatenate([
       (batch.feedback / np.log2(1 + batch.positions)).sum(axis=1)
       for batch in world.lists.batches(1024)])
-  logged = found[log_evaluation.LOGGED]
+  logged = found[evaluation.LOGGED]
   assert logged["estimates"]["dcg@10"]["value"] == pytest.approx(
       total.mean(), rel=1e-5)
   assert "perplexity" not in found["middling"]
@@ -160,8 +160,8 @@ def test_graded_feedback():
 
 
 def test_models_are_compared_with_the_first_one(world):
-  evaluator = log_evaluation.LogEvaluator(world.bias, True)
-  evaluator.add(log_evaluation.LOGGED, world.lists)
+  evaluator = evaluation.LogEvaluator(world.bias, True)
+  evaluator.add(evaluation.LOGGED, world.lists)
   for name, deviation in NOISE.items():
     evaluator.add(name, world.lists, world.ranker(deviation))
   found = evaluator.results()
@@ -173,7 +173,7 @@ def test_models_are_compared_with_the_first_one(world):
         found[name]["estimates"]["dcg@10"]["value"] -
         found["best"]["estimates"]["dcg@10"]["value"])
     assert difference["high"] < 0
-  text = log_evaluation.to_text(found)
+  text = evaluation.to_text(found)
   assert re.search(r"^worst - best +-", text, re.MULTILINE)
   assert "best - best" not in text
 
@@ -184,10 +184,10 @@ def test_the_logged_order_is_that_of_the_log_where_positions_are_pooled():
     with click_logs.read(click_logs.small(), valid=0, test=1,
                          num_positions=pooled) as log:
       assert len(log.positions) == (pooled or len(click_logs.POSITIONS))
-      evaluator = log_evaluation.LogEvaluator(None, True, replicates=2)
-      evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+      evaluator = evaluation.LogEvaluator(None, True, replicates=2)
+      evaluator.add(evaluation.LOGGED, log.parts["test"])
       found.append(_values(
-          evaluator.results(), "arp", [log_evaluation.LOGGED]))
+          evaluator.results(), "arp", [evaluation.LOGGED]))
   assert found[0] == pytest.approx(found[1])
 
 
@@ -216,7 +216,7 @@ def test_clipping(world):
 
 
 def test_click_likelihood(world):
-  evaluator = log_evaluation.LogEvaluator(world.bias, True, replicates=2)
+  evaluator = evaluation.LogEvaluator(world.bias, True, replicates=2)
   flat = Bias("flat", np.full((2, 5), 0.5))
   rank = world.ranker(0)
   evaluator.add("true", world.lists, rank)
@@ -248,7 +248,7 @@ def test_items_of_weight_0_are_no_clicks_to_predict():
   with click_logs.read(
       click_logs.with_column(table, "w", weights), valid=0, test=1,
       columns=click_logs.columns(weight="w")) as log:
-    evaluator = log_evaluation.LogEvaluator(
+    evaluator = evaluation.LogEvaluator(
         Bias("flat", np.full((2, 5), 0.5)), True, replicates=2)
     evaluator.add("all", log.parts["test"], lambda batch: (
         -batch.positions, np.where(batch.weights > 0, 1.0, 0.0)))
@@ -263,21 +263,21 @@ def test_items_of_weight_0_are_no_clicks_to_predict():
 
 def test_json(results):
   again = json.loads(json.dumps(results, allow_nan=False))
-  assert list(again) == [log_evaluation.LOGGED, *NOISE]
+  assert list(again) == [evaluation.LOGGED, *NOISE]
   for name, entry in again.items():
     assert sorted(entry["estimates"]) == sorted(KEYS)
     assert {"num_requests", "num_items", "effective_sample_size",
             "clipped_share", "num_left_out"} <= set(entry)
-    assert ("minus_logged" in entry) == (name != log_evaluation.LOGGED)
-    assert ("perplexity" in entry) == (name != log_evaluation.LOGGED)
+    assert ("minus_logged" in entry) == (name != evaluation.LOGGED)
+    assert ("perplexity" in entry) == (name != evaluation.LOGGED)
 
 
 def test_text(results):
-  lines = log_evaluation.to_text(results).splitlines()
+  lines = evaluation.to_text(results).splitlines()
   assert lines[0].split() == [
       "ranker", "dcg@10", "snips_dcg@10", "ndcg@10", "snips_mrr@10", "arp"]
   assert [re.split(" {2,}", line)[0] for line in lines[1:8]] == [
-      log_evaluation.LOGGED, *NOISE, *(f"{name} - logged" for name in NOISE)]
+      evaluation.LOGGED, *NOISE, *(f"{name} - logged" for name in NOISE)]
   estimate = results["best"]["estimates"]["dcg@10"]
   assert (f"{estimate['value']:.4f} [{estimate['low']:.4f}, "
           f"{estimate['high']:.4f}]") in lines[2]
@@ -294,11 +294,11 @@ def test_without_feedback_there_is_no_number():
   with click_logs.read(
       click_logs.with_column(table, "click", np.zeros(len(table), np.int64)),
       valid=0, test=1) as log:
-    evaluator = log_evaluation.LogEvaluator(None, True, replicates=2)
-    evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+    evaluator = evaluation.LogEvaluator(None, True, replicates=2)
+    evaluator.add(evaluation.LOGGED, log.parts["test"])
   found = evaluator.results()
   json.dumps(found, allow_nan=False)
-  assert found[log_evaluation.LOGGED]["estimates"]["snips_dcg@10"] == {
+  assert found[evaluation.LOGGED]["estimates"]["snips_dcg@10"] == {
       "value": None, "low": None, "high": None, "standard_error": None}
-  line = log_evaluation.to_text(found).splitlines()[1]
+  line = evaluation.to_text(found).splitlines()[1]
   assert line.split()[-1] == "-" and "0.0000 [?, ?]" in line

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.log_json."""
+"""Tests of ultra_tfr.data.click_log.json_rows."""
 
 import gzip
 import json
@@ -6,15 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from ultra_tfr.data import log_batches
-from ultra_tfr.data import log_json
-from ultra_tfr.data import log_values
+from ultra_tfr.data.click_log import batches
+from ultra_tfr.data.click_log import json_rows
+from ultra_tfr.data.click_log import values as values_lib
 
 
 def _read(path, names):
   rows, malformed = {}, []
-  for batch in log_json.read(path, list(names)):
-    columns = [log_values.texts(log_values.plain(batch.columns[name])[0])
+  for batch in json_rows.read(path, list(names)):
+    columns = [values_lib.texts(values_lib.plain(batch.columns[name])[0])
                .to_pylist() for name in names]
     for number, *values in zip(batch.rows.tolist(), *columns):
       assert number not in rows
@@ -67,19 +67,19 @@ def test_infinities(read):
 
 
 def test_types_may_differ_between_blocks(read, monkeypatch):
-  monkeypatch.setattr(log_batches, "BLOCK_BYTES", 30)
+  monkeypatch.setattr(batches, "BLOCK_BYTES", 30)
   values = ["2026-01-01", "x", 12, 2**63, -1, None, 1.5, "2026-01-01T00:00:00",
             True, 12.0, 2**64 - 1, {}, 0]
   lines = [json.dumps({"a": value}) for value in values if value != {}]
   rows, malformed = read("\n".join(lines))
   assert not malformed
   assert [value for value, in rows.values()] == [
-      log_batches.as_text(value) for value in values if value != {}]
+      batches.as_text(value) for value in values if value != {}]
 
 
 @pytest.mark.parametrize("block", [20, 100, 10000])
 def test_malformed_lines_keep_the_numbers(block, read, monkeypatch):
-  monkeypatch.setattr(log_batches, "BLOCK_BYTES", block)
+  monkeypatch.setattr(batches, "BLOCK_BYTES", block)
   rng = np.random.default_rng(0)
   bad = ['{"a": 1', "[1]", "5", "x", '{"a": 1} {"a": 2}', '{"a": "\\ud83d"}',
          "[" * 100000, '"']
@@ -105,18 +105,18 @@ def test_objects_over_several_lines(read):
 def test_bytes_that_are_no_text(tmp_path):
   path = tmp_path / "log.jsonl"
   path.write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n')
-  batch, = log_json.read(path, ["a"])
-  array, wrong = log_values.plain(batch.columns["a"])
+  batch, = json_rows.read(path, ["a"])
+  array, wrong = values_lib.plain(batch.columns["a"])
   assert array.to_pylist() == ["x", None] and wrong.tolist() == [False, True]
 
 
 def test_names_are_those_of_the_first_objects(tmp_path, monkeypatch):
-  monkeypatch.setattr(log_batches, "BLOCK_BYTES", 30)
+  monkeypatch.setattr(batches, "BLOCK_BYTES", 30)
   path = tmp_path / "log.jsonl"
   path.write_text('\nno\n{"a": 1}\n{"b": {"c": 1}}\n' + '{"d": 1}\n' * 10)
-  assert log_json.column_names(path) == ["a", "b"]
+  assert json_rows.column_names(path) == ["a", "b"]
   path.write_text("\n\n")
-  assert log_json.column_names(path) == []
+  assert json_rows.column_names(path) == []
 
 
 def test_packed(tmp_path):
@@ -131,4 +131,4 @@ def test_an_array(text, read, tmp_path):
   with pytest.raises(ValueError, match=message):
     read(text)
   with pytest.raises(ValueError, match=message):
-    log_json.column_names(tmp_path / "log.jsonl")
+    json_rows.column_names(tmp_path / "log.jsonl")

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
 from ultra_tfr import log_model
-from ultra_tfr.data import log_store
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
+from ultra_tfr.data.click_log import requests
+from ultra_tfr.data.click_log.columns import LogColumns
 
 NAN = float("nan")
 # Column names that TensorFlow would not take, some alike.
@@ -49,7 +49,7 @@ def batch(log):
 
 def _inputs(batch):
   return {name: tf.constant(value)
-          for name, value in log_store.model_inputs(batch).items()}
+          for name, value in requests.model_inputs(batch).items()}
 
 
 # Numbers.

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.log_report and ultra_tfr.evaluation.log_plots."""
+"""Tests of ultra_tfr.fit_log.report and ultra_tfr.evaluation.log_plots."""
 
 import base64
 import dataclasses
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import diagnosis
-from ultra_tfr import log_report
 from ultra_tfr.evaluation import log_plots
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import report
 
 # What breaks pages, legends and formulas.
 ODD = ["<script>alert(1)</script>", "_hidden", "$\\frac{$", "a & b", 'say "x"',
@@ -98,7 +98,7 @@ def _check(folder, names):
 
 def test_report_of_an_easy_log(easy, tmp_path):
   found, summary = easy
-  path = log_report.write(str(tmp_path / "new" / "report"), found, summary)
+  path = report.write(str(tmp_path / "new" / "report"), found, summary)
   assert path == str(tmp_path / "new" / "report" / "report.html")
   page, written = _check(tmp_path / "new" / "report",
                          ["curves", "rates", "swaps", "history"])
@@ -108,7 +108,7 @@ def test_report_of_an_easy_log(easy, tmp_path):
   assert "Nothing speaks against debiasing." in text
   assert written == {"summary": summary, **found.to_json()}
   # Once more over it.
-  assert log_report.write(os.path.dirname(path), found, summary) == path
+  assert report.write(os.path.dirname(path), found, summary) == path
 
 
 @pytest.mark.parametrize("contexts, positions, trust", [
@@ -117,7 +117,7 @@ def test_report_of_an_easy_log(easy, tmp_path):
     (["all"], [1, 2], False)])
 def test_reports_of_odd_logs(contexts, positions, trust, tmp_path):
   found, summary = _made(contexts, positions, trust)
-  log_report.write(str(tmp_path), found, summary)
+  report.write(str(tmp_path), found, summary)
   names = ["curves", "rates", "swaps", *(["trust"] if trust else [])]
   page, written = _check(tmp_path, names)
   text = "".join(page.words)
@@ -138,7 +138,7 @@ def test_without_items_and_validation(tmp_path):
   found, summary = _made(["all"], [1, 2, 3])
   found = dataclasses.replace(
       found, swap_counts=None, history={"step": [1], "loss": [2.0]})
-  log_report.write(str(tmp_path), found, summary)
+  report.write(str(tmp_path), found, summary)
   _check(tmp_path, ["curves", "rates"])
 
 
@@ -147,7 +147,7 @@ def test_cells_of_the_table(tmp_path):
   curve = {"value": [1.0, .5, None], "low": [1.0, .25, None],
            "high": [1.0, None, None]}
   found = dataclasses.replace(found, contexts={"all": {"em": curve}})
-  log_report.write(str(tmp_path), found, summary)
+  report.write(str(tmp_path), found, summary)
   text = (tmp_path / "report.html").read_text(encoding="utf-8")
   assert ("<tr><th>EM, relevance fixed</th><td>1.00</td>"
           "<td>0.50 (0.25 to ?)</td><td>-</td></tr>") in text
@@ -158,7 +158,7 @@ def test_cells_of_the_table(tmp_path):
 
 def test_text(easy):
   found, _ = easy
-  lines = log_report.to_text(found).splitlines()
+  lines = report.to_text(found).splitlines()
   assert lines[0].split() == [
       "examination", "/", "first", "position", "1", "2", "3", "5", "8"]
   assert len({len(line) for line in lines[:7]}) == 1
@@ -175,7 +175,7 @@ def test_text(easy):
 
 def test_text_of_a_large_log():
   found, _ = _made(["all"], list(range(1, 61)))
-  lines = log_report.to_text(found).splitlines()
+  lines = report.to_text(found).splitlines()
   assert lines[0].split()[-1] == "20"
   assert len(lines[1].split()) == 22
   assert lines[-1] == "WARNING: Beware of all."
@@ -226,7 +226,7 @@ def test_a_curve_that_only_a_later_context_has_is_in_the_legend():
            for name in ("trust_positive", "trust_negative")]),
     (["all"], ["trust_positive", "trust_negative"])])
 def test_trust_of_at_most_six_contexts_is_drawn(contexts, titles):
-  chart = log_report._plots(*_made(contexts, [1, 2], trust=True), 0.9)["trust"]
+  chart = report._plots(*_made(contexts, [1, 2], trust=True), 0.9)["trust"]
   assert [axes.get_title() for axes in chart.axes if axes.get_title()] == titles
 
 

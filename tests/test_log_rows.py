@@ -1,15 +1,15 @@
-"""Tests of ultra_tfr.data.log_rows; rejected rows are in another file."""
+"""Tests of ultra_tfr.data.click_log.rows; rejected rows are in another file."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from ultra_tfr.data import log_rows
-from ultra_tfr.data.log_batches import Malformed
-from ultra_tfr.data.log_batches import RawBatch
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.data.log_rows import RowReader
-from ultra_tfr.data.log_values import hashes
+from ultra_tfr.data.click_log import rows as rows_lib
+from ultra_tfr.data.click_log.batches import Malformed
+from ultra_tfr.data.click_log.batches import RawBatch
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log.rows import RowReader
+from ultra_tfr.data.click_log.values import hashes
 
 COLUMNS = LogColumns("q", "p", "c", ("x",))
 
@@ -123,7 +123,7 @@ def test_known_contexts():
 
 
 def test_too_many_contexts(monkeypatch):
-  monkeypatch.setattr(log_rows, "MAX_CONTEXTS", 3)
+  monkeypatch.setattr(rows_lib, "MAX_CONTEXTS", 3)
   columns = LogColumns("q", "p", "c", ("x",), context="d")
   with pytest.raises(ValueError, match="log: `context` 'd' has more than 3 v"):
     _reader(columns).read(_batch(_columns(d=["a", "b", "c", "d"])))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import log_checkpoints
 from ultra_tfr import log_sample
-from ultra_tfr import log_training
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import training
 
 
 def test_rows_are_those_of_the_log():
@@ -24,7 +24,7 @@ def test_rows_are_those_of_the_log():
   np.testing.assert_array_equal(sample.clicked, np.concatenate(
       [batch.feedback[batch.positions > 0] > 0 for batch in batches]))
   relevance = np.concatenate([
-      log_checkpoints.predict(fitted.model, batch)[1][batch.positions > 0]
+      checkpoints.predict(fitted.model, batch)[1][batch.positions > 0]
       for batch in batches])
   np.testing.assert_allclose(sample.relevance, relevance, rtol=1e-4)
   assert np.unique(sample.requests, return_counts=True)[1].tolist() == (
@@ -67,7 +67,7 @@ def test_rows_of_weight_0_are_left_out():
 
 def test_places_are_those_of_the_log_where_positions_are_pooled():
   with click_logs.read(click_logs.small(), num_positions=2) as log:
-    fitted = log_training.fit(log, "unbiased", click_logs.SHORT)
+    fitted = training.fit(log, "unbiased", click_logs.SHORT)
     sample = log_sample.draw(log, fitted.model)
   assert set(sample.positions) == {1, 2}
   assert set(sample.places) == set(range(1, len(click_logs.POSITIONS) + 1))

@@ -1,4 +1,4 @@
-"""Tests of saving and loading by ultra_tfr.log_training."""
+"""Tests of saving and loading by ultra_tfr.fit_log.training."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import log_checkpoints
-from ultra_tfr import log_training
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import training
 
 _OTHER_PROCESS = """
 import json, sys
@@ -48,12 +48,12 @@ def test_saved_models_are_the_same_in_another_process(tmp_path):
       env={**os.environ, "TF_USE_LEGACY_KERAS": "1"})
   assert done.returncode == 0, done.stderr[-2000:]
   found = np.load(tmp_path / "out.npz")
-  scores, _ = log_checkpoints.predict(fitted.model, batch)
+  scores, _ = checkpoints.predict(fitted.model, batch)
   np.testing.assert_allclose(found["served"], scores, rtol=1e-4, atol=1e-5)
   np.testing.assert_array_equal(found["bias"], fitted.bias.click_relevant)
-  again = log_training.load(str(tmp_path / "saved"))
+  again = training.load(str(tmp_path / "saved"))
   np.testing.assert_array_equal(
-      log_checkpoints.predict(again.model, batch)[0], scores)
+      checkpoints.predict(again.model, batch)[0], scores)
   assert again.bias.to_config() == fitted.bias.to_config()
   assert again.history == fitted.history
   with click_logs.read(click_logs.small(), schema=again.schema) as other:
@@ -69,4 +69,4 @@ def test_no_saved_model(tmp_path, missing):
   with pytest.raises(ValueError, match=(
       f"{tmp_path}: there is no .*, so this is no --model_dir of `ultra-tfr "
       "fit-log`; train one first")):
-    log_training.load(str(tmp_path))
+    training.load(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.log_sources and log_batches."""
+"""Tests of ultra_tfr.data.click_log.sources and log_batches."""
 
 import gzip
 import os
@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyarrow import parquet
 import pytest
 
-from ultra_tfr.data import log_sources
+from ultra_tfr.data.click_log import sources
 
 FRAME = pd.DataFrame({"q": ["a", "b"], "p": [1, 2], "c": [0., None]})
 
 
 def _batches(log, names=("q", "p", "c")):
-  return list(log_sources.read_batches(log, list(names)))
+  return list(sources.read_batches(log, list(names)))
 
 
 def _columns(log, names=("q", "p", "c")):
@@ -33,14 +33,14 @@ def test_a_folder_skips_what_is_no_log(tmp_path):
                ".f.csv", "_g.csv", "h.parquet.gz", "i.tfrecord.bz2"):
     (tmp_path / name).write_text("x")
   (tmp_path / "sub").mkdir()
-  assert [os.path.basename(path) for path in log_sources.find_files(
+  assert [os.path.basename(path) for path in sources.find_files(
       tmp_path)] == ["a.Parquet", "b.csv", "c.jsonl.GZ", "d.tfrecords"]
 
 
 def test_a_list_keeps_its_order(tmp_path):
   for name in "abc":
     (tmp_path / f"{name}.csv").write_text("x")
-  found = log_sources.find_files(
+  found = sources.find_files(
       [tmp_path / "c.csv", str(tmp_path / "[ab].csv")])
   assert [os.path.basename(path) for path in found] == [
       "c.csv", "a.csv", "b.csv"]
@@ -48,7 +48,7 @@ def test_a_list_keeps_its_order(tmp_path):
 
 def test_a_name_with_brackets_is_no_pattern(tmp_path):
   (tmp_path / "a[1].csv").write_text("x")
-  assert log_sources.find_files(tmp_path / "a[1].csv") == [
+  assert sources.find_files(tmp_path / "a[1].csv") == [
       str(tmp_path / "a[1].csv")]
 
 
@@ -56,12 +56,12 @@ def test_a_name_with_brackets_is_no_pattern(tmp_path):
 def test_nothing_is_there(log, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(FileNotFoundError, match="there is no such file"):
-    log_sources.find_files(log)
+    sources.find_files(log)
 
 
 def test_a_folder_without_logs(tmp_path):
   with pytest.raises(FileNotFoundError, match=f"{tmp_path}: there is no such"):
-    log_sources.find_files(tmp_path)
+    sources.find_files(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv.xz", "a.gz", "a",
@@ -69,14 +69,14 @@ def test_a_folder_without_logs(tmp_path):
 def test_unknown_endings(name, tmp_path):
   (tmp_path / name).write_text("x")
   with pytest.raises(ValueError, match=f"{name}: the ending must say the form"):
-    log_sources.find_files(tmp_path / name)
+    sources.find_files(tmp_path / name)
 
 
 @pytest.mark.parametrize("log", [[], None, 3, pa.table({"a": [1]})])
 def test_no_log(log):
   with pytest.raises(ValueError, match="`log` must be a path, a list of paths,"
                      " or a pandas DataFrame, but is"):
-    log_sources.column_names(log)
+    sources.column_names(log)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl", "tfrecord"])
@@ -84,7 +84,7 @@ def test_an_empty_file(ending, tmp_path):
   path = tmp_path / f"log.{ending}"
   path.write_bytes(b"")
   with pytest.raises(ValueError, match=f"log.{ending}: the file is empty"):
-    log_sources.column_names(path)
+    sources.column_names(path)
 
 
 @pytest.mark.parametrize("ending", ["csv.gz", "jsonl.gz", "tfrecord.gz"])
@@ -92,7 +92,7 @@ def test_a_packed_file_of_nothing(ending, tmp_path):
   path = tmp_path / f"log.{ending}"
   path.write_bytes(gzip.compress(b""))
   with pytest.raises(ValueError, match=f"log.{ending}: "):
-    log_sources.column_names(path)
+    sources.column_names(path)
 
 
 # Files that are not what their ending says.
@@ -120,7 +120,7 @@ def test_another_format(ending, contents, tmp_path):
   for content in contents:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"log.{ending}: ") as error:
-      names = log_sources.column_names(path)
+      names = sources.column_names(path)
       _batches(path, names)
     assert "\n" not in str(error.value)
 
@@ -134,7 +134,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 
   monkeypatch.setattr(pa, "input_stream", refuse)
   with pytest.raises(PermissionError):
-    log_sources.column_names(path)
+    sources.column_names(path)
 
 
 # Columns.
@@ -174,12 +174,12 @@ def test_two_columns_of_one_name(tmp_path):
 
 
 def test_parquet_row_numbers_and_names(tmp_path, monkeypatch):
-  monkeypatch.setattr(log_sources, "BATCH_ROWS", 3)
+  monkeypatch.setattr(sources, "BATCH_ROWS", 3)
   table = pa.table({"a": range(10), "a.b": range(10, 20), "ü [x]": range(10)})
   parquet.write_table(table, tmp_path / "log.parquet", row_group_size=4)
   log = tmp_path / "log.parquet"
-  assert log_sources.column_names(log) == ["a", "a.b", "ü [x]"]
-  assert log_sources.estimate_rows([log, log]) == 20
+  assert sources.column_names(log) == ["a", "a.b", "ü [x]"]
+  assert sources.estimate_rows([log, log]) == 20
   batches = _batches(log, ["a.b", "ü [x]"])
   assert np.concatenate([b.rows for b in batches]).tolist() == list(
       range(1, 11))
@@ -192,7 +192,7 @@ def test_parquet_is_not_held_as_a_whole(tmp_path):
   parquet.write_table(pa.table({str(i): rng.random(rows) for i in range(10)}),
                       tmp_path / "log.parquet", row_group_size=40000)
   before, most = pa.total_allocated_bytes(), 0
-  for _ in log_sources.read_batches(
+  for _ in sources.read_batches(
       tmp_path / "log.parquet", [str(i) for i in range(10)]):
     most = max(most, pa.total_allocated_bytes() - before)
   assert most < 20e6  # The file has 32 MB.
@@ -202,11 +202,11 @@ def test_parquet_is_not_held_as_a_whole(tmp_path):
 
 
 def test_frames(monkeypatch):
-  monkeypatch.setattr(log_sources, "BATCH_ROWS", 2)
+  monkeypatch.setattr(sources, "BATCH_ROWS", 2)
   frame = pd.DataFrame({7: range(5), "t": pd.Categorical(list("abcab"))},
                        index=[3, 3, 1, 2, 0])
-  assert log_sources.column_names(frame) == ["7", "t"]
-  assert log_sources.estimate_rows(frame) == 5
+  assert sources.column_names(frame) == ["7", "t"]
+  assert sources.estimate_rows(frame) == 5
   assert _columns(frame, ["7", "t"]) == {"7": [0, 1, 2, 3, 4],
                                          "t": list("abcab")}
   assert [b.rows.tolist() for b in _batches(frame, ["t"])] == [[1, 2], [3, 4],
@@ -228,4 +228,4 @@ def test_frames_of_other_libraries_are_no_frames():
     columns = ["a"]
 
   with pytest.raises(ValueError, match="`log` must be a path"):
-    log_sources.column_names(DataFrame())
+    sources.column_names(DataFrame())

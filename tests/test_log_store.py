@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.log_store and log_files."""
+"""Tests of ultra_tfr.data.click_log.requests and log_files."""
 
 import gc
 import os
@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from ultra_tfr.data import log_files
-from ultra_tfr.data import log_store
-from ultra_tfr.data.log_batches import Rows
+from ultra_tfr.data.click_log import requests as requests_lib
+from ultra_tfr.data.click_log.batches import Rows
 
 
 def _rows(sizes, start=0, width=2, texts=1):
@@ -52,7 +52,7 @@ def lists(tmp_path):
     paths.append(str(tmp_path / f"{i}.arrow"))
     log_files.write_rows(paths[-1], _rows(part, start))
     start += len(part)
-  return log_store.LoggedLists(paths, len(SIZES), sum(SIZES))
+  return requests_lib.LoggedLists(paths, len(SIZES), sum(SIZES))
 
 
 # Files.
@@ -72,7 +72,7 @@ def test_buckets_hold_whole_requests(tmp_path):
   order = np.random.default_rng(0).permutation(600)
   writer = log_files.Writer(tmp_path, 7)
   for part in np.array_split(order, 5):
-    writer.add(log_store.take(rows, part))
+    writer.add(requests_lib.take(rows, part))
   paths = writer.close()
   assert len(paths) == len(os.listdir(tmp_path)) == 7
   buckets = [log_files.read_rows(path) for path in paths]
@@ -83,7 +83,7 @@ def test_buckets_hold_whole_requests(tmp_path):
   joined = Rows(*(np.concatenate(column) for column in zip(
       *(bucket[:-1] for bucket in buckets))), [pa.chunked_array(
           [chunk for bucket in buckets for chunk in bucket.texts[0].chunks])])
-  _equal(log_store.sort(joined), rows)
+  _equal(requests_lib.sort(joined), rows)
   # A slice is written without the rest of its table.
   assert sum(os.path.getsize(path) for path in paths) < 600 * 200
 
@@ -92,8 +92,8 @@ def test_sort():
   rows = _rows([4])._replace(
       request=np.array([2, 1, 1, 1]), position=np.array([1, 5, 3, 3]),
       source=np.array([0, 0, 1, 0], np.int32), row=np.array([1, 2, 3, 4]))
-  assert log_store.sort(rows).row.tolist() == [4, 3, 2, 1]
-  assert log_store.starts_of(log_store.sort(rows)).tolist() == [0, 3, 4]
+  assert requests_lib.sort(rows).row.tolist() == [4, 3, 2, 1]
+  assert requests_lib.starts_of(requests_lib.sort(rows)).tolist() == [0, 3, 4]
 
 
 def test_temporary_folder():
@@ -168,7 +168,7 @@ def test_bad_batches(lists, tmp_path):
     path.unlink()
   with pytest.raises(ValueError, match="The log was closed, .* read it again"):
     next(lists.batches())
-  empty = log_store.LoggedLists([], 0, 0)
+  empty = requests_lib.LoggedLists([], 0, 0)
   assert list(empty.batches()) == [] and len(empty) == 0
   with pytest.raises(ValueError, match="This part of the log has no request"):
     empty.dataset()
@@ -215,5 +215,5 @@ def test_a_log_smaller_than_a_batch(lists):
 def test_only_the_inputs_that_there_are(tmp_path, width, texts, names):
   path = str(tmp_path / "a")
   log_files.write_rows(path, _rows([2, 3], width=width, texts=texts))
-  inputs, _, _ = next(iter(log_store.LoggedLists([path], 2, 5).dataset(2)))
+  inputs, _, _ = next(iter(requests_lib.LoggedLists([path], 2, 5).dataset(2)))
   assert list(inputs) == names

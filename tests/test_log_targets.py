@@ -6,17 +6,17 @@ Five minutes on two cores; run with `pytest -m slow`.
 import numpy as np
 from pyarrow import parquet
 import pytest
+from ultra_tfr.data.click_log.reading.reading import read_click_log
 
-from ultra_tfr import diagnosis
-from ultra_tfr import log_checkpoints
-from ultra_tfr import log_evaluation
-from ultra_tfr import log_training
-from ultra_tfr import training
-from ultra_tfr.data.click_log import read_click_log
-from ultra_tfr.data.log_columns import LogColumns
-from ultra_tfr.data.log_values import hashes
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log.values import hashes
 from ultra_tfr.evaluation import harvesting
-from ultra_tfr.simulation.impressions import simulate_log
+from ultra_tfr.experiments import run
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import training
+from ultra_tfr.simulation.shop_log import simulate_log
 
 POSITIONS = (1, 2, 3, 5, 6, 8, 9, 12)
 # Features of all kinds, in a log whose rows are in no order.
@@ -47,8 +47,8 @@ def log(simulated, tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(log):
   """The ranker and bias of method `unbiased` with the defaults of `fit-log`."""
-  steps = log_training.default_steps(len(log.parts["train"]), 256, 100)
-  return log_training.fit(log, "unbiased", training.Settings(
+  steps = training.default_steps(len(log.parts["train"]), 256, 100)
+  return training.fit(log, "unbiased", run.Settings(
       hidden_units=(128, 64), steps=steps, learning_rate=2e-3))
 
 
@@ -158,8 +158,8 @@ def test_rankers_of_known_quality_come_out_in_order(
     right.extend(at_first * true_dcg)
     return scores, truth.attraction(batch)
 
-  monkeypatch.setattr(log_checkpoints, "predict", predict)
-  evaluator = log_evaluation.LogEvaluator(fitted.bias, binary=True)
+  monkeypatch.setattr(checkpoints, "predict", predict)
+  evaluator = evaluation.LogEvaluator(fitted.bias, binary=True)
   true_means = {}
   for name, deviation in noise.items():
     right = []
@@ -185,7 +185,7 @@ def test_held_out_clicks_tell_which_start_is_better(
   found, errors = {}, {}
   with read_click_log(tmp_path / "impressions.parquet", COLUMNS) as log:
     for name in ("unbiased", "unbiased-trust"):
-      found[name] = log_training.fit(log, name, training.Settings(
+      found[name] = training.fit(log, name, run.Settings(
           hidden_units=(128, 64), steps=600, learning_rate=2e-3))
       curves = found[name].bias.click_relevant
       errors[name] = max(
@@ -194,5 +194,5 @@ def test_held_out_clicks_tell_which_start_is_better(
       print(f"{name}: log-likelihood "
             f"{found[name].validation['log_likelihood']:.5f}, curves off by "
             f"{errors[name]:.3f} at most")
-  assert log_training.likeliest(found) == right
+  assert training.likeliest(found) == right
   assert errors[right] == min(errors.values()) <= 0.05

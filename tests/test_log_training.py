@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.log_training."""
+"""Tests of ultra_tfr.fit_log.training."""
 
 import json
 import types
@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 import click_logs
-from ultra_tfr import log_checkpoints
-from ultra_tfr import log_training
 from ultra_tfr import methods
 from ultra_tfr import scorers
-from ultra_tfr import training
-from ultra_tfr.data import log_store
+from ultra_tfr.data.click_log import requests as requests_lib
+from ultra_tfr.experiments import run
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import training
 from ultra_tfr.layers import PositionBias
 
 # Models of these are made in half the time.
@@ -27,7 +27,7 @@ def _fit(table=None, method="unbiased", settings=click_logs.SHORT, seed=0,
   table = click_logs.small() if table is None else table
   options = {"columns": None if "schema" in options else NUMERIC, **options}
   with click_logs.read(table, **options) as log:
-    fitted = log_training.fit(log, method, settings, seed=seed,
+    fitted = training.fit(log, method, settings, seed=seed,
                               logs_folder=logs_folder)
     return fitted, _scores(fitted.model, log)
 
@@ -36,7 +36,7 @@ def _scores(model, log):
   """The scores of all items of the training part."""
   batches = list(log.parts["train"].batches(1000))
   assert len(batches) == 1
-  scores, _ = log_checkpoints.predict(model, batches[0])
+  scores, _ = checkpoints.predict(model, batches[0])
   return scores[batches[0].weights > 0]
 
 
@@ -48,16 +48,16 @@ def _scores(model, log):
     (10**7, 256, 100, 3000), (10**7, 256, 400, 2800), (10, 256, 150, 300),
     (10**7, 256, 5000, 3000), (10, 256, 1000, 200), (2560, 64, 100, 400)])
 def test_default_steps(requests, batch_size, validate_every, steps):
-  assert log_training.default_steps(
+  assert training.default_steps(
       requests, batch_size, validate_every) == steps
 
 
 def test_default_steps_always_fit():
   for requests in (1, 900, 5000, 30000, 10**6):
     for every in (1, 7, 60, 199, 200, 201, 650, 1501, 2999, 3000, 3001):
-      steps = log_training.default_steps(requests, 256, every)
+      steps = training.default_steps(requests, 256, every)
       assert 200 <= steps <= 3000 or every > 1500
-      training.Settings(steps=steps, validate_every=every)
+      run.Settings(steps=steps, validate_every=every)
 
 
 # What comes out, by method and kind of log.
@@ -107,7 +107,7 @@ def test_curves_and_ranker_are_good_on_an_easy_log():
   # The scores order items as their attraction does.
   score, attraction = [], []
   for batch in log.parts["test"].batches(1000):
-    score.append(log_checkpoints.predict(fitted.model, batch)[0].ravel())
+    score.append(checkpoints.predict(fitted.model, batch)[0].ravel())
     attraction.append(click_logs.attraction(truth, batch).ravel())
   assert np.corrcoef(*map(np.concatenate, (score, attraction)))[0, 1] > 0.8
 
@@ -137,7 +137,7 @@ def test_what_the_training_is_made_of(feedback, kind, monkeypatch):
     raise _Stop
 
   monkeypatch.setattr(methods.Method, "build", record)
-  monkeypatch.setattr(log_store.LoggedLists, "dataset", dataset)
+  monkeypatch.setattr(requests_lib.LoggedLists, "dataset", dataset)
   with pytest.raises(_Stop):
     _fit(seed=5, columns=click_logs.columns(feedback))
   assert seen == [(5, kind, 2), (320, 64, 5)]
@@ -206,7 +206,7 @@ def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
   monkeypatch.setattr(scorers, "start_relevance",
                       lambda model, rate: rates.append(rate))
   table = click_logs.small()
-  _weighted(table, weights, settings=training.Settings(
+  _weighted(table, weights, settings=run.Settings(
       hidden_units=(2,), batch_size=8, steps=1))
   sums = np.zeros((2, 2, 5))
   for row, weight in zip(table.to_pylist(), weights):
@@ -242,13 +242,13 @@ def test_validation_never_reaches_the_bias(method):
 def test_without_validation_the_logged_order_has_no_weight(valid, weight):
   layer = PositionBias(5, logged_order_weight=0.25)
   with click_logs.read(click_logs.small(), valid=valid) as log:
-    log_checkpoints.KeepBest(log, "name", layer).on_train_begin()
+    checkpoints.KeepBest(log, "name", layer).on_train_begin()
   assert float(layer.logged_order_weight) == weight
 
 
 def _found(value):
   """A validation of two requests that agree on the value."""
-  return log_checkpoints.Validation(np.full(2, value), np.ones(2), -1.0)
+  return checkpoints.Validation(np.full(2, value), np.ones(2), -1.0)
 
 
 @pytest.mark.parametrize("values, kept", [
@@ -260,11 +260,11 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
     return _found(values[epoch] if is_last else 2.0 - epoch)
 
-  monkeypatch.setattr(log_checkpoints.KeepBest, "_validate", validate)
+  monkeypatch.setattr(checkpoints.KeepBest, "_validate", validate)
   layer = PositionBias(2)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
-  keeper = log_checkpoints.KeepBest(log, "name", layer)
+  keeper = checkpoints.KeepBest(log, "name", layer)
   keeper.set_model(model)
   for epoch, value in enumerate(values):
     model.set_weights([np.full((1, 1), epoch), np.full(1, epoch)])
@@ -283,11 +283,11 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
 
 def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   results = iter([0.5, np.nan, 0.9, 0.1])
-  monkeypatch.setattr(log_checkpoints.KeepBest, "_validate",
+  monkeypatch.setattr(checkpoints.KeepBest, "_validate",
                       lambda keeper, bias: _found(next(results)))
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
-  keeper = log_checkpoints.KeepBest(log, "name", None)
+  keeper = checkpoints.KeepBest(log, "name", None)
   keeper.set_model(model)
   for epoch in range(4):
     model.set_weights([np.full((1, 1), epoch), np.full(1, epoch)])
@@ -306,7 +306,7 @@ def test_feedback_that_is_not_there_is_none_in_the_history():
 
 
 def test_divergence_is_an_error():
-  settings = training.Settings(hidden_units=(4,), batch_size=64, steps=4,
+  settings = run.Settings(hidden_units=(4,), batch_size=64, steps=4,
                                validate_every=2, learning_rate=1e38)
   with pytest.raises(ValueError, match="^The training diverged: .* validation "
                      "1; lower the learning rate.$"):
@@ -320,6 +320,6 @@ def test_no_such_method(method):
 
 
 def test_methods():
-  assert set(log_training.METHODS) <= set(methods.METHODS)
-  for name in log_training.METHODS:
+  assert set(training.METHODS) <= set(methods.METHODS)
+  for name in training.METHODS:
     assert methods.find(name).learn_from == "feedback"

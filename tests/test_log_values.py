@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.log_values."""
+"""Tests of ultra_tfr.data.click_log.values."""
 
 import datetime
 import decimal
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ultra_tfr.data import log_values
+from ultra_tfr.data.click_log import values as values_lib
 
 NAN = float("nan")
 
@@ -29,7 +29,7 @@ def test_all_kinds_of_texts(kind):
   if "binary" in kind:
     values = [value and value.encode() for value in values]
   array = pa.array(values, getattr(pa, kind)())
-  found, wrong = log_values.plain(array)
+  found, wrong = values_lib.plain(array)
   assert found.type == pa.string() and not wrong.any()
   assert found.to_pylist() == ["ä", None, None, "b"]
 
@@ -41,19 +41,19 @@ def test_dictionaries_and_chunks(kind):
   chunks = pa.chunked_array([array.slice(0, 1), array.slice(1)])
   for other in (array.dictionary_encode(), chunks, chunks.dictionary_encode(),
                 array.slice(0)):
-    assert log_values.plain(other)[0].to_pylist() == values
+    assert values_lib.plain(other)[0].to_pylist() == values
 
 
 def test_nothing_at_all():
-  array, wrong = log_values.plain(pa.nulls(2))
+  array, wrong = values_lib.plain(pa.nulls(2))
   assert array.type == pa.string() and array.null_count == 2
   assert not wrong.any()
   for array in (pa.array([], pa.string()), pa.nulls(3)):
-    array = log_values.plain(array)[0]
-    assert np.isnan(log_values.numbers(array)[0]).all()
-    assert np.isnan(log_values.seconds(array)[0]).all()
-    assert (log_values.hashes(array) == -1).all()
-    assert not log_values.is_text(array)
+    array = values_lib.plain(array)[0]
+    assert np.isnan(values_lib.numbers(array)[0]).all()
+    assert np.isnan(values_lib.seconds(array)[0]).all()
+    assert (values_lib.hashes(array) == -1).all()
+    assert not values_lib.is_text(array)
 
 
 @pytest.mark.parametrize("array", [
@@ -61,7 +61,7 @@ def test_nothing_at_all():
     pa.array([b"a", b"\xc3\x28", None, b""], pa.large_binary()),
     _strings([b"a", b"\xff", None, b""])])
 def test_bytes_that_are_no_text(array):
-  found, wrong = log_values.plain(array)
+  found, wrong = values_lib.plain(array)
   assert found.to_pylist() == ["a", None, None, None]
   assert wrong.tolist() == [False, True, False, False]
 
@@ -70,9 +70,9 @@ def test_bytes_that_are_no_text(array):
     pa.array([[1]]), pa.array([{"a": 1}]), pa.array([1], pa.time64("us")),
     pa.array([1], pa.duration("s"))])
 def test_other_types(array):
-  assert not log_values.is_number_or_text(array.type)
+  assert not values_lib.is_number_or_text(array.type)
   with pytest.raises(pa.ArrowException, match="is no type of a column"):
-    log_values.plain(array)
+    values_lib.plain(array)
 
 
 # Numbers.
@@ -88,10 +88,10 @@ def test_other_types(array):
     (pa.array([decimal.Decimal("1.25"), None]), [1.25, NAN]),
 ])
 def test_numbers_of_numbers(array, values):
-  found, wrong = log_values.numbers(log_values.plain(array)[0])
+  found, wrong = values_lib.numbers(values_lib.plain(array)[0])
   np.testing.assert_array_equal(found, values)
   assert found.dtype == np.float64 and not wrong.any()
-  assert not log_values.is_text(array)
+  assert not values_lib.is_text(array)
 
 
 RIGHT = {"1": 1, "-2.5": -2.5, "+3": 3, "1.": 1, ".5": .5, "1e3": 1000,
@@ -105,21 +105,21 @@ WRONG = ["x", "1,5", "1_000", "0x1F", "--1", "1 2", "e5", ".", "yes", "٣", "$5"
 def test_texts_that_are_numbers(text):
   # Alone, and where others keep the column from being converted at once.
   for texts in ([text], [text, "x"]):
-    values, wrong = log_values.numbers(pa.array(texts))
+    values, wrong = values_lib.numbers(pa.array(texts))
     np.testing.assert_array_equal(values[0], RIGHT[text])
     assert not wrong[0]
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_texts_that_are_no_numbers(text):
-  values, wrong = log_values.numbers(pa.array([text, "1", None]))
+  values, wrong = values_lib.numbers(pa.array([text, "1", None]))
   np.testing.assert_array_equal(values, [NAN, 1, NAN])
   assert wrong.tolist() == [True, False, False]
 
 
 def test_times_are_no_numbers():
   with pytest.raises(pa.ArrowException):
-    log_values.numbers(pa.array([datetime.date(2026, 1, 1)]))
+    values_lib.numbers(pa.array([datetime.date(2026, 1, 1)]))
 
 
 @pytest.mark.parametrize("texts, expected", [
@@ -127,7 +127,7 @@ def test_times_are_no_numbers():
     (["1", "x"] + [None] * 50, True), (["NA", "x"], True),
     (["1"] * 9 + ["x", "NA"], False), (["true", "0"], False)])
 def test_a_text_has_many_values_that_are_no_numbers(texts, expected):
-  assert log_values.is_text(pa.array(texts)) is expected
+  assert values_lib.is_text(pa.array(texts)) is expected
 
 
 # Texts.
@@ -139,18 +139,18 @@ def test_texts():
       (pa.array([1.0, .1, NAN]), ["1", "0.1", None]),
       (pa.array([True]), ["true"]), (pa.array(["a"]), ["a"]),
       (pa.array([datetime.date(2026, 1, 2)]), ["2026-01-02"])):
-    array = log_values.plain(array)[0]
-    assert log_values.texts(array).to_pylist() == expected
+    array = values_lib.plain(array)[0]
+    assert values_lib.texts(array).to_pylist() == expected
 
 
 def test_hashes():
   texts = [f"r{i}" for i in range(100000)]
-  values = log_values.hashes(pa.array(texts))
+  values = values_lib.hashes(pa.array(texts))
   assert len(set(values.tolist())) == len(texts)
   assert values.dtype == np.int64 and values.min() >= 0
   # The same in every run and batch.
-  assert values[7] == log_values.hashes(pa.array(["r7"]))[0]
-  assert log_values.hashes(pa.array(["r1"])).tolist() == [1354123318968352360]
+  assert values[7] == values_lib.hashes(pa.array(["r7"]))[0]
+  assert values_lib.hashes(pa.array(["r1"])).tolist() == [1354123318968352360]
 
 
 # Times.
@@ -178,15 +178,15 @@ NO_TIMES = ["2026-13-01", "2026-02-30", "now", "today", "NaT", "2026-01-31T25",
 
 
 def test_texts_that_are_times():
-  array = log_values.plain(pa.array([*TIMES, None]))[0]
-  values, wrong = log_values.seconds(array)
+  array = values_lib.plain(pa.array([*TIMES, None]))[0]
+  values, wrong = values_lib.seconds(array)
   np.testing.assert_allclose(values, [*TIMES.values(), NAN], rtol=0, atol=1e-6)
   assert not wrong.any()
 
 
 def test_texts_that_are_no_times():
   texts = [text for pair in zip(NO_TIMES, TIMES) for text in pair]
-  values, wrong = log_values.seconds(log_values.plain(pa.array(texts))[0])
+  values, wrong = values_lib.seconds(values_lib.plain(pa.array(texts))[0])
   assert wrong.tolist() == [True, False] * len(NO_TIMES)
   expected = [value for time in list(TIMES.values())[:len(NO_TIMES)]
               for value in (NAN, time)]
@@ -200,12 +200,12 @@ def test_texts_that_are_no_times():
 def test_timestamps(kind, scale):
   day = 86400 * 20000
   array = pa.array([day * scale, None], pa.int64()).cast(kind)
-  np.testing.assert_array_equal(log_values.seconds(array)[0], [day, NAN])
+  np.testing.assert_array_equal(values_lib.seconds(array)[0], [day, NAN])
   if kind == pa.timestamp("ns"):  # Beyond microseconds.
     array = pa.array([1_234_567_891], kind)
-    assert log_values.seconds(array)[0].tolist() == [1.234567]
+    assert values_lib.seconds(array)[0].tolist() == [1.234567]
 
 
 def test_dates():
   array = pa.array([datetime.date(1970, 1, 2), None])
-  np.testing.assert_array_equal(log_values.seconds(array)[0], [86400, NAN])
+  np.testing.assert_array_equal(values_lib.seconds(array)[0], [86400, NAN])

@@ -5,20 +5,20 @@ Two minutes on two cores; run with `pytest -m slow`.
 
 import pytest
 
-from ultra_tfr import training
 from ultra_tfr.data import synthetic
+from ultra_tfr.experiments import run
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
-SETTINGS = training.Settings(
+SETTINGS = run.Settings(
     hidden_units=(128, 64), steps=1400, learning_rate=2e-3)
 
 pytestmark = pytest.mark.slow
 
 
 def _ndcg(logger, *names):
-  task = training.make_task(
+  task = run.make_task(
       *synthetic.generate(seed=9), PositionBasedModel(), logger=logger)
-  found = [training.run(name, task, SETTINGS).metrics["ndcg@10"]
+  found = [run.run(name, task, SETTINGS).metrics["ndcg@10"]
            for name in names]
   print(logger, dict(zip(names, found)))
   return found

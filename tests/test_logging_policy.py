@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.simulation.logging_policy."""
+"""Tests of ultra_tfr.experiments.loggers."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from scipy import stats
 from ultra_tfr.data import synthetic
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
-from ultra_tfr.simulation import logging_policy
+from ultra_tfr.experiments import loggers
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +19,14 @@ def data():
 
 
 def _quality(data, logger):
-  scores, = logging_policy.logger_scores(data.train, [data.test], logger)
+  scores, = loggers.logger_scores(data.train, [data.test], logger)
   # As displayed: equal scores have an order, too.
   shown = data.test.sort_by(scores)
   return ranking.ndcg(shown, -np.arange(len(shown.labels)))["ndcg@10"]
 
 
 def test_loggers_know_more_and_more(data):
-  quality = {name: _quality(data, name) for name in logging_policy.LOGGERS}
+  quality = {name: _quality(data, name) for name in loggers.LOGGERS}
   print(quality)
   assert abs(quality["irrelevant"] - quality["random"]) < 0.05
   assert quality["random"] + 0.1 < quality["weak"]
@@ -45,8 +45,8 @@ def test_the_strong_ranker_is_as_good_as_the_oracle():
 
 def test_the_weak_ranker_is_the_initial_ranker(data):
   for fraction in (0.01, 0.1):
-    ranker = logging_policy.fit_initial_ranker(data.train, fraction, seed=4)
-    found, = logging_policy.logger_scores(
+    ranker = loggers.fit_initial_ranker(data.train, fraction, seed=4)
+    found, = loggers.logger_scores(
         data.train, [data.test], "weak", fraction, seed=4)
     np.testing.assert_array_equal(found, ranking.score_lists(ranker, data.test))
 
@@ -54,7 +54,7 @@ def test_the_weak_ranker_is_the_initial_ranker(data):
 def test_the_seed_decides(data):
   for logger in ("random", "weak"):
     first, again, other = (
-        logging_policy.logger_scores(data.train, [data.test], logger, seed=s)[0]
+        loggers.logger_scores(data.train, [data.test], logger, seed=s)[0]
         for s in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -68,7 +68,7 @@ def test_the_least_relevant_feature_has_the_least_rank_correlation():
       -labels + 0.1 * rng.normal(size=400),
       np.repeat(rng.normal(size=40), 10)], axis=1)  # Of the query: constant.
   lists = RankingLists(features, labels, np.arange(0, 401, 10), np.arange(40))
-  found = logging_policy.least_relevant_feature(lists)
+  found = loggers.least_relevant_feature(lists)
   assert found == 2
   # The oracle: correlations over centred ranks, list by list.
   def correlation(feature):
@@ -92,7 +92,7 @@ def test_a_feature_that_hardly_orders_does_not_qualify():
   rare = (np.arange(400) % 10 == 0).astype(float)  # One document of a list.
   somewhat = labels + 4.0 * rng.normal(size=400)
   for features, expected in (([rare, somewhat], 1), ([labels * 0, rare], 1)):
-    found = logging_policy.least_relevant_feature(
+    found = loggers.least_relevant_feature(
         _lists(np.stack(features, axis=1), labels, 10))
     assert found == expected
 
@@ -107,19 +107,19 @@ def test_long_lists_do_not_decide_alone():
       [np.where(np.arange(500) < 400, labels, noise), labels + 2.0 * noise], 1)
   lists = RankingLists(
       features, labels, np.concatenate([[0], np.cumsum(sizes)]), np.arange(81))
-  assert logging_policy.least_relevant_feature(lists) == 1
+  assert loggers.least_relevant_feature(lists) == 1
 
 
 def test_the_order_of_the_file_does_not_show():
   labels = np.tile([2.0, 1.0, 0.0, 0.0], 500)  # Sorted, as some files are.
   feature = np.tile([0.0, 0.0, 0.0, 1.0], 500)[:, np.newaxis]
   lists = _lists(feature, labels, 4)
-  scores, = logging_policy.logger_scores(lists, [lists], "irrelevant")
+  scores, = loggers.logger_scores(lists, [lists], "irrelevant")
   shown = lists.sort_by(scores).labels.reshape(500, 4)
   assert (shown[:, 0] == 0).all()  # The highest first.
   # What is equal comes in any order: the mean of the other three, 1.
   np.testing.assert_allclose(shown[:, 1:].mean(axis=0), 1.0, atol=0.15)
-  other, = logging_policy.logger_scores(
+  other, = loggers.logger_scores(
       lists, [lists], "irrelevant", seed=1)
   assert not np.array_equal(other, scores)
 
@@ -132,19 +132,19 @@ def test_the_strong_ranker_takes_lists_of_any_length():
   lists = RankingLists(
       features, labels, np.concatenate([[0], np.cumsum(sizes)]),
       np.arange(len(sizes)))
-  scores, = logging_policy.logger_scores(lists, [lists], "strong")
+  scores, = loggers.logger_scores(lists, [lists], "strong")
   assert ranking.ndcg(lists, scores)["ndcg@10"] > 0.9
 
 
 def test_without_a_usable_feature_it_is_said():
   lists = RankingLists(np.ones([4, 2]), [0, 1, 0, 1], [0, 2, 4], [1, 2])
   with pytest.raises(ValueError, match="No feature differs within a list"):
-    logging_policy.logger_scores(lists, [lists], "irrelevant")
+    loggers.logger_scores(lists, [lists], "irrelevant")
 
 
 def test_an_unknown_logger(data):
   with pytest.raises(ValueError, match="`logger` must be one of"):
-    logging_policy.logger_scores(data.train, [data.test], "best")
+    loggers.logger_scores(data.train, [data.test], "best")
 
 
 def _train(folder, *words):

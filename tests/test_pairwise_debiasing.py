@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.pairwise_debiasing."""
+"""Tests of ultra_tfr.baselines.pairwise_debiasing."""
 
 import math
 
@@ -9,10 +9,10 @@ import tensorflow_ranking as tfr
 
 import baseline_oracles
 import oracles
+from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
+from ultra_tfr.baselines.pairwise_debiasing import PairwiseDebiasingLoss
 from ultra_tfr.core import em
 from ultra_tfr.feedback import pack_feedback
-from ultra_tfr.pairwise_debiasing import ClickRatios
-from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
 
 K = 4
 CLICKED = [1.0, 0.7, 0.4, 0.3]

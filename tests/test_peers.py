@@ -1,15 +1,15 @@
-"""Tests of `ultra_tfr.peers`: LightGBM and XGBoost on the same clicks."""
+"""Tests of `ultra_tfr.experiments.peers`: LightGBM and XGBoost on the same clicks."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from ultra_tfr import peers
-from ultra_tfr import training
-from ultra_tfr.comparison import execution
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import comparison
+from ultra_tfr.experiments import peers
+from ultra_tfr.experiments import run
 from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
 
@@ -34,7 +34,7 @@ def _task(seed, train=300):
   streams = [
       FeedbackStream(*lists.pad(_POSITIONS), _USERS, seed=seed)
       for lists in parts]
-  return training.Task(streams[0], parts[1], parts[2], parts[0].features,
+  return run.Task(streams[0], parts[1], parts[2], parts[0].features,
                        _USERS.examination(_POSITIONS), streams[1])
 
 
@@ -159,6 +159,6 @@ def test_a_missing_library_is_named_with_the_remedy(name, monkeypatch, task):
   assert not peers.PEERS[name].can_load()
   with pytest.raises(ValueError, match=message):
     peers.run(name, task)
-  world = execution.World("synthetic", "weak", "pbm", training.Settings())
+  world = comparison.World("synthetic", "weak", "pbm", run.Settings())
   with pytest.raises(ValueError, match=message):
-    execution.check(world, ["unbiased", name], ["click"])
+    comparison.check(world, ["unbiased", name], ["click"])

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.pointwise_losses."""
+"""Tests of ultra_tfr.baselines.pointwise."""
 
 import itertools
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 import baseline_oracles
 import oracles
+from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
+from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
-from ultra_tfr.pointwise_losses import AffineCorrectionLoss
-from ultra_tfr.pointwise_losses import RegressionEMLoss
 
 K = 4
 THETA = [0.9, 0.6, 0.4, 0.25]

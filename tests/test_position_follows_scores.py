@@ -1,11 +1,11 @@
-"""Tests of ultra_tfr.evaluation.log_em.position_follows_scores."""
+"""Tests of ultra_tfr.evaluation.click_model_fit.position_follows_scores."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from ultra_tfr.evaluation import bootstrap
-from ultra_tfr.evaluation import log_em
+from ultra_tfr.evaluation import click_model_fit
 
 
 def test_position_follows_scores_against_scipy():
@@ -24,7 +24,7 @@ def test_position_follows_scores_against_scipy():
       expected.append(
           stats.spearmanr(scores[rows], -positions[rows]).statistic)
   assert 40 < len(expected) < 80
-  result = log_em.position_follows_scores(
+  result = click_model_fit.position_follows_scores(
       scores, positions, requests, replicates=50, seed=2)
   assert result.value == pytest.approx(np.mean(expected))
   low, high = bootstrap.interval(
@@ -37,14 +37,14 @@ def test_position_follows_scores_against_scipy():
     ([9., 5., 1., 8., 7.], 1.), ([1., 5., 9., 0., 7.], -1.),
     ([9., 5., 1., 0., 7.], 0.)])
 def test_position_follows_scores_at_its_ends(scores, expected):
-  result = log_em.position_follows_scores(
+  result = click_model_fit.position_follows_scores(
       scores, [1, 2, 3, 1, 2], [0, 0, 0, 1, 1])
   assert result.value == expected and isinstance(result.value, float)
 
 
 def test_position_follows_scores_without_pairs():
   for requests in ([0, 1, 2], [0, 0, 0]):
-    result = log_em.position_follows_scores([.5] * 3, [1, 2, 3], requests)
+    result = click_model_fit.position_follows_scores([.5] * 3, [1, 2, 3], requests)
     assert np.isnan([result.value, result.low, result.high]).all()
 
 
@@ -58,6 +58,6 @@ def test_position_follows_scores_without_pairs():
 ])
 def test_bad_arguments_of_position_follows_scores(change, message):
   good = {"scores": [1., 0.], "positions": [1, 2], "requests": [0, 0]}
-  assert log_em.position_follows_scores(**good).value == 1.
+  assert click_model_fit.position_follows_scores(**good).value == 1.
   with pytest.raises(ValueError, match=message):
-    log_em.position_follows_scores(**{**good, **change})
+    click_model_fit.position_follows_scores(**{**good, **change})

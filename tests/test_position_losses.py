@@ -9,17 +9,17 @@ import pytest
 import tensorflow as tf
 
 import oracles
-from ultra_tfr.dual_learning import DualLearningLoss
-from ultra_tfr.dual_learning import PropensityLogits
+from ultra_tfr.baselines.dual_learning import DualLearningLoss
+from ultra_tfr.baselines.dual_learning import PropensityLogits
+from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
+from ultra_tfr.baselines.pairwise_debiasing import PairwiseDebiasingLoss
+from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
+from ultra_tfr.baselines.pointwise import RegressionEMLoss
+from ultra_tfr.baselines.shallow_tower import ShallowTower
+from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
-from ultra_tfr.pairwise_debiasing import ClickRatios
-from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
-from ultra_tfr.pointwise_losses import AffineCorrectionLoss
-from ultra_tfr.pointwise_losses import RegressionEMLoss
 from ultra_tfr.position_losses import PositionLoss
-from ultra_tfr.shallow_tower import ShallowTower
-from ultra_tfr.shallow_tower import ShallowTowerLoss
 
 K = 4
 CURVE = [.9, .6, .4, .25]

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 import callback_fits
 from ultra_tfr import scorers
-from ultra_tfr.dual_learning import DualLearningLoss
-from ultra_tfr.dual_learning import PropensityLogits
+from ultra_tfr.baselines.dual_learning import DualLearningLoss
+from ultra_tfr.baselines.dual_learning import PropensityLogits
+from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
+from ultra_tfr.baselines.pairwise_debiasing import PairwiseDebiasingLoss
+from ultra_tfr.baselines.shallow_tower import ShallowTower
+from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.feedback import pack_feedback
-from ultra_tfr.pairwise_debiasing import ClickRatios
-from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
 from ultra_tfr.position_updates import PositionUpdates
-from ultra_tfr.shallow_tower import ShallowTower
-from ultra_tfr.shallow_tower import ShallowTowerLoss
 
 K = callback_fits.NUM_POSITIONS
 # Name: the layer from its number of positions and contexts, loss, and heads.

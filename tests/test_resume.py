@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import killed_training
-from ultra_tfr import run_folder
-from ultra_tfr import training
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments import runs
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 # Backups after each 3 steps: of 8 steps 2 are lost, and a batch of the resumed
@@ -171,13 +171,13 @@ def test_a_finished_call_gives_its_results_again(calls):
 
 # In this process: what the parts do.
 
-_SETTINGS = training.Settings((4,), batch_size=16, steps=6, validate_every=2)
+_SETTINGS = run.Settings((4,), batch_size=16, steps=6, validate_every=2)
 
 
 @pytest.fixture(scope="module")
 def task():
   data = synthetic.generate(20, 8, 8, num_features=40, max_size=12, seed=1)
-  return training.make_task(
+  return run.make_task(
       *data, PositionBasedModel(), num_positions=4, initial_fraction=0.2)
 
 
@@ -205,12 +205,12 @@ def _validations(monkeypatch, task, values):
 def test_the_best_before_the_end_stays_the_best(task, monkeypatch, tmp_path):
   first = _validations(monkeypatch, task, [0.9, None])
   with pytest.raises(_Killed):
-    training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
-  keeper = training.checkpoints.KeepBest(
+    run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  keeper = run.checkpoints.KeepBest(
       task.valid, task.valid_stream, folder=str(tmp_path))
   assert keeper._picked == {"labels": 2, "clicks": None}
   second = _validations(monkeypatch, task, [0.1, 0.2])
-  outcome = training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  outcome = run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
   assert (len(first), len(second)) == (1, 2)
   for found, expected in zip(outcome.model.get_weights(), first[0]):
     np.testing.assert_array_equal(found, expected)
@@ -229,10 +229,10 @@ def test_a_validation_that_was_counted_is_not_counted_again(
   with monkeypatch.context() as patch:
     patch.setattr(tf.keras.callbacks.BackupAndRestore, "on_epoch_end", end)
     with pytest.raises(_Killed):
-      training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+      run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
   # The first of them would be the best, if rounding errors counted.
   second = _validations(monkeypatch, task, [0.5 + 1e-9, 0.1, 0.2])
-  outcome = training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  outcome = run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
   assert len(second) == 3
   for found, expected in zip(outcome.model.get_weights(), first[0]):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -247,12 +247,12 @@ def test_a_method_with_another_layer_resumes_too(task, monkeypatch, tmp_path):
       raise _Killed
     real(self, epoch, logs)
 
-  expected = training.run("dla", task, _SETTINGS)
+  expected = run.run("dla", task, _SETTINGS)
   with monkeypatch.context() as patch:
     patch.setattr(tf.keras.callbacks.BackupAndRestore, "on_epoch_end", end)
     with pytest.raises(_Killed):
-      training.run("dla", task, _SETTINGS, model_dir=str(tmp_path))
-  found = training.run("dla", task, _SETTINGS, model_dir=str(tmp_path))
+      run.run("dla", task, _SETTINGS, model_dir=str(tmp_path))
+  found = run.run("dla", task, _SETTINGS, model_dir=str(tmp_path))
   assert found.model.optimizer.iterations.numpy() == 6
   for weights, same in zip(found.model.get_weights(),
                            expected.model.get_weights()):
@@ -263,19 +263,19 @@ def test_a_method_with_another_layer_resumes_too(task, monkeypatch, tmp_path):
 
 def test_after_the_last_step_nothing_is_trained_again(
     task, monkeypatch, tmp_path, capsys):
-  whole = training.run("unbiased", task, _SETTINGS)
+  whole = run.run("unbiased", task, _SETTINGS)
   with monkeypatch.context() as patch:
-    patch.setattr(training.scorers, "export_ranker", _raise_killed)
+    patch.setattr(run.scorers, "export_ranker", _raise_killed)
     with pytest.raises(_Killed):
-      training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+      run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
   assert not (tmp_path / "result.json").exists()
   seen = _validations(monkeypatch, task, [])
-  found = training.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  found = run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
   assert not seen
   assert "Resuming at step 6" in capsys.readouterr().out
   assert found.metrics == pytest.approx(whole.metrics, abs=1e-6)
   np.testing.assert_allclose(found.examination, whole.examination, rtol=1e-6)
-  assert run_folder.result(str(tmp_path))["metrics"] == found.metrics
+  assert runs.result(str(tmp_path))["metrics"] == found.metrics
 
 
 def _raise_killed(*_):
@@ -289,22 +289,22 @@ def test_a_folder_with_a_model_and_no_settings(tmp_path):
   (tmp_path / "model").mkdir()
   with pytest.raises(ValueError, match=(
       "already holds a model; give another folder, or --overwrite")):
-    run_folder.check(str(tmp_path), {"seed": 0})
+    runs.check(str(tmp_path), {"seed": 0})
 
 
 def test_only_what_differs_is_named(tmp_path):
   folder = str(tmp_path / "new")
   settings = {"seed": 0, "hidden_units": ["8", "4"], "valid": None}
-  run_folder.check(folder, settings)
+  runs.check(folder, settings)
   assert not os.path.exists(folder)
-  run_folder.write_settings(folder, settings)
-  run_folder.check(folder, settings)
+  runs.write_settings(folder, settings)
+  runs.check(folder, settings)
   for other, message in (
       ({**settings, "hidden_units": ["8"]}, "--hidden_units 8,4, but .* 8;"),
       ({**settings, "valid": "v.txt"}, "--valid None, but now it is v.txt;"),
       ({"seed": 0, "valid": None}, "--hidden_units 8,4, but now it is None;")):
     with pytest.raises(ValueError, match=message):
-      run_folder.check(folder, other)
+      runs.check(folder, other)
 
 
 def test_clearing_leaves_what_is_not_ours(tmp_path):
@@ -312,5 +312,5 @@ def test_clearing_leaves_what_is_not_ours(tmp_path):
     (tmp_path / name).mkdir()
   for name in ("settings.json", "result.json", "best.npz", "notes.txt"):
     (tmp_path / name).write_text("{}")
-  run_folder.clear(str(tmp_path))
+  runs.clear(str(tmp_path))
   assert sorted(os.listdir(tmp_path)) == ["mine", "notes.txt"]

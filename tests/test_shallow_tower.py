@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.shallow_tower."""
+"""Tests of ultra_tfr.baselines.shallow_tower."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ import tensorflow as tf
 import baseline_oracles
 import oracles
 from ultra_tfr import scorers
+from ultra_tfr.baselines.shallow_tower import ShallowTower
+from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.heads import ranking_head
 from ultra_tfr.position_updates import PositionUpdates
-from ultra_tfr.shallow_tower import ShallowTower
-from ultra_tfr.shallow_tower import ShallowTowerLoss
 
 K = 4
 EFFECTS = [[0.4, 0.1, -0.3, -0.8], [1.0, 0.2, -0.5, -0.6]]

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.training."""
+"""Tests of ultra_tfr.experiments.run."""
 
 import os
 import pathlib
@@ -12,14 +12,14 @@ import tensorflow as tf
 from ultra_tfr import logged_order
 from ultra_tfr import methods
 from ultra_tfr import scorers
-from ultra_tfr import training
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import run
 from ultra_tfr.simulation.click_models import CascadeModel
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 NUM_POSITIONS = 5
-SETTINGS = training.Settings(
+SETTINGS = run.Settings(
     hidden_units=(8, 4), batch_size=16, steps=6, learning_rate=3e-3,
     validate_every=2)
 
@@ -50,14 +50,14 @@ def data():
 
 @pytest.fixture(scope="module")
 def task(data):
-  return training.make_task(
+  return run.make_task(
       *data, PositionBasedModel(), num_positions=NUM_POSITIONS,
       initial_fraction=0.1)
 
 
 @pytest.fixture(scope="module")
 def dwell_task(data):
-  return training.make_task(
+  return run.make_task(
       *data, PositionBasedModel(), feedback="dwell",
       num_positions=NUM_POSITIONS)
 
@@ -66,7 +66,7 @@ def dwell_task(data):
 def trained(task, tmp_path_factory):
   """The outcome of one training, and its folder."""
   folder = tmp_path_factory.mktemp("trained")
-  return training.run("unbiased", task, SETTINGS, model_dir=str(folder)), folder
+  return run.run("unbiased", task, SETTINGS, model_dir=str(folder)), folder
 
 
 def _files(folder):
@@ -97,7 +97,7 @@ def test_task(task, data):
 def test_the_initial_ranker_is_better_than_chance_with_enough_labels(data):
   shown = {}
   for fraction in (0.01, 1.0):
-    shown[fraction] = training.make_task(
+    shown[fraction] = run.make_task(
         *data, PositionBasedModel(), num_positions=NUM_POSITIONS,
         initial_fraction=fraction).stream.labels
   average = data.train.labels.mean()
@@ -107,7 +107,7 @@ def test_the_initial_ranker_is_better_than_chance_with_enough_labels(data):
 
 def test_a_task_depends_on_its_arguments(data):
   def stream(model=None, **arguments):
-    return training.make_task(
+    return run.make_task(
         *data, model or PositionBasedModel(), num_positions=NUM_POSITIONS,
         **arguments)
 
@@ -134,8 +134,8 @@ def test_exactly_the_steps_asked_for(trained):
 
 
 def test_fewer_steps_than_between_validations(task):
-  settings = training.Settings((4,), batch_size=16, steps=3)
-  outcome = training.run("naive-pairwise", task, settings)
+  settings = run.Settings((4,), batch_size=16, steps=3)
+  outcome = run.run("naive-pairwise", task, settings)
   assert outcome.model.optimizer.iterations.numpy() == 3
   assert outcome.examination is None
 
@@ -144,7 +144,7 @@ def test_steps_that_are_no_multiple():
   with pytest.raises(
       ValueError, match=r"`steps` \(7\) must be a multiple of "
       r"`validate_every` \(3\)"):
-    training.Settings(steps=7, validate_every=3)
+    run.Settings(steps=7, validate_every=3)
 
 
 def test_logs_have_the_examination_by_position(trained):
@@ -179,7 +179,7 @@ def test_the_best_checkpoint_is_restored_though_not_the_last(
     return {"ndcg@10": next(values)}
 
   monkeypatch.setattr(ranking, "evaluate", evaluate)
-  outcome = training.run("unbiased", task, SETTINGS, model_dir=str(tmp_path))
+  outcome = run.run("unbiased", task, SETTINGS, model_dir=str(tmp_path))
   assert len(seen) == 3
   for found, expected in zip(outcome.model.get_weights(), seen[1]):
     np.testing.assert_array_equal(found, expected)
@@ -234,8 +234,8 @@ def _size(folder):
 
 
 def test_the_seed_decides_everything(trained, task):
-  again = training.run("unbiased", task, SETTINGS)
-  other = training.run("unbiased", task, SETTINGS, seed=1)
+  again = run.run("unbiased", task, SETTINGS)
+  other = run.run("unbiased", task, SETTINGS, seed=1)
   assert again.metrics == pytest.approx(trained[0].metrics, abs=1e-6)
   np.testing.assert_allclose(
       again.examination, trained[0].examination, rtol=1e-5)
@@ -243,21 +243,21 @@ def test_the_seed_decides_everything(trained, task):
 
 
 def test_ipw_known_gives_no_estimate(task):
-  settings = training.Settings((4,), batch_size=16, steps=1)
-  assert training.run("ipw-known", task, settings).examination is None
+  settings = run.Settings((4,), batch_size=16, steps=1)
+  assert run.run("ipw-known", task, settings).examination is None
 
 
 def test_dwell(dwell_task):
-  settings = training.Settings((4,), batch_size=16, steps=2)
-  outcome = training.run("unbiased", dwell_task, settings, feedback="dwell")
+  settings = run.Settings((4,), batch_size=16, steps=2)
+  outcome = run.run("unbiased", dwell_task, settings, feedback="dwell")
   assert np.isfinite(outcome.examination).all()
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_every_method(name, task, dwell_task):
   feedback = methods.find(name).feedback[-1]
-  settings = training.Settings((4,), batch_size=16, steps=3)
-  outcome = training.run(
+  settings = run.Settings((4,), batch_size=16, steps=3)
+  outcome = run.run(
       name, task if feedback == "click" else dwell_task, settings,
       feedback=feedback)
   assert all(0 < value < 1 for value in outcome.metrics.values())
@@ -276,7 +276,7 @@ def test_the_guard_sees_the_held_out_lists_each_epoch(
   calls = []
   monkeypatch.setattr(
       logged_order, "move_weight", lambda bias, *sums: calls.append(sums))
-  training.run(name, task, SETTINGS)
+  run.run(name, task, SETTINGS)
   assert len(calls) == 3 * is_guarded
   for totals in calls:
     assert np.shape(totals) == (4, 12)
@@ -286,11 +286,11 @@ def test_the_guard_sees_the_held_out_lists_each_epoch(
 
 def test_a_method_that_is_not_for_the_feedback(task):
   with pytest.raises(ValueError, match="is for dwell feedback, but `feedback`"):
-    training.run("baseline-v3", task, SETTINGS)
+    run.run("baseline-v3", task, SETTINGS)
 
 
 def test_the_sum_of_two_predictions_is_exported(dwell_task, tmp_path):
-  outcome = training.run("baseline-v4", dwell_task, SETTINGS, feedback="dwell",
+  outcome = run.run("baseline-v4", dwell_task, SETTINGS, feedback="dwell",
                          model_dir=str(tmp_path))
   served = tf.saved_model.load(str(tmp_path / "model"))
   features = dwell_task.test.pad()[0]
@@ -304,4 +304,4 @@ def test_the_sum_of_two_predictions_is_exported(dwell_task, tmp_path):
 
 def test_unknown_method(task):
   with pytest.raises(ValueError, match="There is no method 'best'"):
-    training.run("best", task, SETTINGS)
+    run.run("best", task, SETTINGS)

@@ -19,13 +19,13 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import callbacks
-from ultra_tfr import dual_learning
 from ultra_tfr import feedback
 from ultra_tfr import layers
 from ultra_tfr import losses
 from ultra_tfr import metrics
 from ultra_tfr import position_updates
 from ultra_tfr import scorers
+from ultra_tfr.baselines import dual_learning
 
 NUM_POSITIONS = 4
 BATCH_SIZE = 8

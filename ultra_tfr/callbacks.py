@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import arguments
-from ultra_tfr import callers
-from ultra_tfr import em_layer
+from ultra_tfr import base
+from ultra_tfr import checks
+from ultra_tfr import keras_guards
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 _AVERAGING = ("statistics", "parameters")
@@ -64,7 +64,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
     if step_decay < 0:
       raise ValueError(f"`step_decay` must be >= 0, but is {step_decay}.")
-    arguments.check_choice("averaging", averaging, _AVERAGING)
+    checks.check_choice("averaging", averaging, _AVERAGING)
     if warmup < 0:
       raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
     self._given, self._partial_restore = position_bias, partial_restore
@@ -112,7 +112,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    callers.refuse_class_weight()
+    keras_guards.refuse_class_weight()
     missing = self._bias.not_restored()
     if missing and not self._partial_restore:
       raise ValueError(
@@ -120,7 +120,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"layer {self._bias.name!r}; restore one of the same kind of trust "
           "bias, or let them start anew with "
           "`PropensityEM(partial_restore=True)`.")
-    self._totals = np.zeros(em_layer.NUM_COUNTERS)
+    self._totals = np.zeros(base.NUM_COUNTERS)
     self._bias.prepare_update(**self._rule)
     self._update()
     self._bias.is_updated_by_em = True
@@ -148,9 +148,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if logs is not None:
       logs.update(_by_position(theta))
       logs["examination_change"] = float(abs(theta - self._epoch_start).max())
-      kept, cut = self._totals[em_layer.WEIGHT], self._totals[em_layer.CLIPPED]
+      kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
       logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
-    if self._totals[em_layer.BATCHES] and not self._totals[em_layer.PAIRS]:
+    if self._totals[base.BATCHES] and not self._totals[base.PAIRS]:
       self._warn_once(
           "No list of this epoch has two items with different feedback, so "
           "there was nothing to learn from; check the feedback, and that lists "
@@ -162,7 +162,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if counters is None:
       return
     self._totals += counters
-    beyond = int(counters[em_layer.OVERFLOW])
+    beyond = int(counters[base.OVERFLOW])
     if not beyond:
       return
     tables = f"{self._bias.num_positions} positions"

@@ -48,7 +48,7 @@ def run(argv=None):
     # absl's own help knows the flags of the main module only.
     print(f"ultra-tfr {name}: {COMMANDS[name]}\n")
     print(flags.FLAGS.module_help(command))
-    for shared in ("log_flags", "common"):
+    for shared in ("click_logs", "common"):
       print(flags.FLAGS.module_help(f"ultra_tfr.commands.{shared}"))
     raise SystemExit(0)
 

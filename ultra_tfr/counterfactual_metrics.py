@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from ultra_tfr import arguments
-from ultra_tfr import callers
+from ultra_tfr import checks
+from ultra_tfr import keras_guards
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import examination
 from ultra_tfr.core import masking
@@ -55,7 +55,7 @@ class _BiasMetric(tf.keras.metrics.Metric):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
-        "position_bias": callers.serialize_layer(self._get_position_bias()),
+        "position_bias": keras_guards.serialize_layer(self._get_position_bias()),
     }
 
   @classmethod
@@ -144,9 +144,9 @@ class CounterfactualMetric(_BiasMetric):
 
   def __init__(self, position_bias, metric="dcg", topn=10,
                self_normalized=False, max_weight=None, name=None):
-    arguments.check_choice("metric", metric, _METRICS)
+    checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
-      arguments.check_count("topn", topn)
+      checks.check_count("topn", topn)
     if max_weight is not None and not max_weight > 0:
       raise ValueError(
           f"`max_weight` must be greater than 0, but is {max_weight}; None "

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import arguments
-from ultra_tfr import em_layer
+from ultra_tfr import base
+from ultra_tfr import checks
 from ultra_tfr.core import calibration
 from ultra_tfr.core import examination as examination_lib
 from ultra_tfr.core import m_step
@@ -18,7 +18,7 @@ INITIAL_SCALE = 0.9
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class PositionBias(em_layer.EMLayer):
+class PositionBias(base.EMLayer):
   """Propensities by display position, learned by EM or given.
 
   The layer holds the variables; the loss reads them and adds the sums of its E
@@ -83,16 +83,16 @@ class PositionBias(em_layer.EMLayer):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
         "num_positions": num_positions, "num_contexts": num_contexts,
-        "trust_bias": trust_bias, "examination": arguments.listed(examination),
-        "trust_positive": arguments.listed(trust_positive),
-        "trust_negative": arguments.listed(trust_negative),
-        "initial_examination": arguments.listed(initial_examination),
+        "trust_bias": trust_bias, "examination": checks.listed(examination),
+        "trust_positive": checks.listed(trust_positive),
+        "trust_negative": checks.listed(trust_negative),
+        "initial_examination": checks.listed(initial_examination),
         "initial_scale": initial_scale,
         "initial_click_irrelevant": initial_click_irrelevant,
         "smoothing": smoothing, "min_examination": min_examination,
         "overflow": overflow, "logged_order_weight": logged_order_weight,
     }
-    arguments.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
+    checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
     for argument, value in (("initial_scale", initial_scale),
                             ("min_examination", min_examination)):
       if not 0 < value <= 1:
@@ -122,7 +122,7 @@ class PositionBias(em_layer.EMLayer):
     size = num_contexts * num_positions
     shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
               "calibration": (calibration.NUM_SUMS,),
-              "counters": (em_layer.NUM_COUNTERS,)}
+              "counters": (base.NUM_COUNTERS,)}
     if self.learns_pairwise_trust:
       shapes["trust"] = (size, num_positions, trust_lib.NUM_STATISTICS)
     self._create_sums(shapes, {"pointwise", "trust"} & set(shapes))
@@ -167,12 +167,12 @@ class PositionBias(em_layer.EMLayer):
     else:
       argument = ("examination" if self.examination_is_fixed else
                   "initial_examination")
-      theta = arguments.table(argument, examination, tables)
+      theta = checks.table(argument, examination, tables)
     irrelevant = self._click_irrelevant_share * theta
     if self.trust_bias == "position" and self.trust_is_fixed:
-      irrelevant = theta * arguments.table(
+      irrelevant = theta * checks.table(
           "trust_negative", trust_negative, tables)
-      theta = theta * arguments.table("trust_positive", trust_positive, tables)
+      theta = theta * checks.table("trust_positive", trust_positive, tables)
     elif self.trust_bias == "position" and self.examination_is_fixed:
       raise ValueError(
           "`examination` with `trust_bias='position'` needs `trust_positive` "
@@ -186,9 +186,9 @@ class PositionBias(em_layer.EMLayer):
       pair_tables = (self.num_contexts, self.num_positions, self.num_positions)
       positive = 0.9 if trust_positive is None else trust_positive
       negative = 0.05 if trust_negative is None else trust_negative
-      self.trust_positive = self._parameter("trust_positive", arguments.table(
+      self.trust_positive = self._parameter("trust_positive", checks.table(
           "trust_positive", positive, pair_tables))
-      self.trust_negative = self._parameter("trust_negative", arguments.table(
+      self.trust_negative = self._parameter("trust_negative", checks.table(
           "trust_negative", negative, pair_tables))
     # Where one score serves as ranking score and as relevance logit.
     self.relevance_shift = self._parameter("relevance_shift", 0.0)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ultra_tfr import log_checkpoints
-from ultra_tfr.data.click_log import PARTS
+from ultra_tfr.data.click_log.reading.reading import PARTS
+from ultra_tfr.fit_log import checkpoints
 
 # Requests scored at a time, at most.
 _BATCH = 1024
@@ -70,7 +70,7 @@ def draw(log, model, max_requests=200000):
 
 
 def _flat(batch, model):
-  _, relevance = log_checkpoints.predict(model, batch)
+  _, relevance = checkpoints.predict(model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from ultra_tfr import arguments
-from ultra_tfr import callers
+from ultra_tfr import checks
 from ultra_tfr import e_step
+from ultra_tfr import keras_guards
 from ultra_tfr import lambda_weights
 from ultra_tfr import reduction as reduction_lib
 from ultra_tfr import training_watch
@@ -133,7 +133,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
         "normalize_weights": normalize_weights, "seed": seed,
     }
     for argument, choices in _CHOICES.items():
-      arguments.check_choice(argument, self._options[argument], choices)
+      checks.check_choice(argument, self._options[argument], choices)
     for argument in ("temperature", "max_weight"):
       value = self._options[argument]
       if value is not None and not value > 0:
@@ -227,7 +227,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name, "reduction": self.reduction,
-        "position_bias": callers.serialize_layer(self.position_bias),
+        "position_bias": keras_guards.serialize_layer(self.position_bias),
         "lambda_weight": lambda_weights.serialize(self.lambda_weight),
         **self._options,
     }
@@ -291,7 +291,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
-        "position_bias": callers.serialize_layer(self.position_bias),
+        "position_bias": keras_guards.serialize_layer(self.position_bias),
         "loss": tf.keras.losses.serialize(self._loss),
     }
 

@@ -9,21 +9,21 @@ from typing import Optional
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
+from ultra_tfr.baselines.dual_learning import DualLearningLoss
+from ultra_tfr.baselines.dual_learning import PropensityLogits
+from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
+from ultra_tfr.baselines.pairwise_debiasing import PairwiseDebiasingLoss
+from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
+from ultra_tfr.baselines.pointwise import RegressionEMLoss
+from ultra_tfr.baselines.shallow_tower import ShallowTower
+from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.callbacks import PropensityEM
-from ultra_tfr.dual_learning import DualLearningLoss
-from ultra_tfr.dual_learning import PropensityLogits
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
-from ultra_tfr.pairwise_debiasing import ClickRatios
-from ultra_tfr.pairwise_debiasing import PairwiseDebiasingLoss
-from ultra_tfr.pointwise_losses import AffineCorrectionLoss
-from ultra_tfr.pointwise_losses import RegressionEMLoss
 from ultra_tfr.position_updates import PositionUpdates
-from ultra_tfr.shallow_tower import ShallowTower
-from ultra_tfr.shallow_tower import ShallowTowerLoss
 
 CLICK, DWELL = FEEDBACK = ("click", "dwell")
 
@@ -77,7 +77,7 @@ class Method:
       ValueError: if the method is not for that feedback, or needs the true
         examination and gets none.
     """
-    arguments.check_choice("feedback", feedback, FEEDBACK)
+    checks.check_choice("feedback", feedback, FEEDBACK)
     if feedback not in self.feedback:
       raise ValueError(
           f"This method ({self.summary}) is for {self.feedback[0]} feedback, "

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ultra_tfr import callers
+from ultra_tfr import keras_guards
 from ultra_tfr import reduction as reduction_lib
 from ultra_tfr import training_watch
 from ultra_tfr.core import masking
@@ -158,7 +158,7 @@ class PositionLoss(tf.keras.losses.Loss):
   def get_config(self):
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, "reduction": self.reduction,
-            "position_bias": callers.serialize_layer(self.position_bias),
+            "position_bias": keras_guards.serialize_layer(self.position_bias),
             **self._options}
 
   @classmethod

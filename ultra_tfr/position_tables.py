@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import em_layer
+from ultra_tfr import base
 from ultra_tfr.core import em
 
 
-class PositionTables(em_layer.EMLayer):
+class PositionTables(base.EMLayer):
   """Tables by position that belong to a loss, and not to the model.
 
   They learn beside the model as a `PositionBias` does: the loss adds sums of
@@ -39,7 +39,7 @@ class PositionTables(em_layer.EMLayer):
       setattr(self, table, self._parameter(
           table, np.full([num_contexts, num_positions], value)))
     shapes = {"tables": (num_contexts * num_positions, num_sums),
-              "counters": (em_layer.NUM_COUNTERS,)}
+              "counters": (base.NUM_COUNTERS,)}
     self._create_sums(shapes, {"tables"} if is_averaged else set())
 
   def update(self, step_size=0.05, step_decay=0.05):
@@ -54,7 +54,7 @@ class PositionTables(em_layer.EMLayer):
     """
     sums = self.take_sums()
     counters = sums["counters"].numpy()
-    num_batches = sums["counters"][em_layer.BATCHES]
+    num_batches = sums["counters"][base.BATCHES]
     if num_batches < 0.5:
       return None
     step = tf.convert_to_tensor(self.num_updates)

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import base
 from ultra_tfr import callbacks
-from ultra_tfr import callers
-from ultra_tfr import em_layer
+from ultra_tfr import keras_guards
 from ultra_tfr.position_losses import PositionLoss
 
 
@@ -45,15 +45,15 @@ class PositionUpdates(callbacks.PropensityEM):
       raise ValueError(
           "`PositionUpdates` needs a model compiled with a loss that has "
           "tables by position, such as "
-          "`ultra_tfr.dual_learning.DualLearningLoss`, "
+          "`ultra_tfr.baselines.dual_learning.DualLearningLoss`, "
           f"but its loss is {model.loss!r}.")
     self._attach(found[0])
 
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    callers.refuse_class_weight()
-    self._totals = np.zeros(em_layer.NUM_COUNTERS)
+    keras_guards.refuse_class_weight()
+    self._totals = np.zeros(base.NUM_COUNTERS)
     self._update()
     self._bias.is_updated_by_em = True
 
@@ -71,16 +71,16 @@ class PositionUpdates(callbacks.PropensityEM):
       entries.update(_by_position(name, tables))
       entries[f"{name}_change"] = float(
           abs(tables - self._epoch_start[name]).max())
-    whole = totals[em_layer.WEIGHT] + totals[em_layer.CLIPPED]
+    whole = totals[base.WEIGHT] + totals[base.CLIPPED]
     if whole:
-      entries["weight_clipped"] = float(totals[em_layer.CLIPPED] / whole)
+      entries["weight_clipped"] = float(totals[base.CLIPPED] / whole)
     if logs is not None:
       logs.update(entries)
-    if totals[em_layer.BATCHES] and not totals[em_layer.PAIRS]:
+    if totals[base.BATCHES] and not totals[base.PAIRS]:
       self._warn_once(
           "No list of this epoch had feedback to learn from; check the "
           "feedback, and that lists have more than one item.")
-    self._totals = np.zeros(em_layer.NUM_COUNTERS)
+    self._totals = np.zeros(base.NUM_COUNTERS)
 
 
 def _by_position(name, tables):

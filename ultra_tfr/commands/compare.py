@@ -8,21 +8,21 @@ import time
 from absl import flags
 import numpy as np
 
-from ultra_tfr import json_files
 from ultra_tfr import methods
-from ultra_tfr import peers
-from ultra_tfr import report
-from ultra_tfr import training
+from ultra_tfr import output
 from ultra_tfr.commands import common
-from ultra_tfr.comparison import execution
-from ultra_tfr.comparison import schedule
 from ultra_tfr.comparison.store import Run
 from ultra_tfr.comparison.store import RunStore
 from ultra_tfr.comparison.tables import Table
 from ultra_tfr.evaluation import plots
+from ultra_tfr.experiments import comparison
+from ultra_tfr.experiments import peers
+from ultra_tfr.experiments import processes
+from ultra_tfr.experiments import run as run_lib
+from ultra_tfr.experiments import tables
+from ultra_tfr.experiments.loggers import LOGGERS
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
-from ultra_tfr.simulation.logging_policy import LOGGERS
 
 FLAGS = flags.FLAGS
 
@@ -66,7 +66,7 @@ def define_flags():
 def main():
   """Runs the command."""
   names = _all_methods() if FLAGS.methods == ["all"] else FLAGS.methods
-  world = execution.World(
+  world = comparison.World(
       FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
       train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed,
       **common.letor_options())
@@ -77,7 +77,7 @@ def main():
   runs = [Run(kind, name, seed)
           for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
           for kind in FLAGS.feedback for name in names
-          if kind in execution.find(name).feedback]
+          if kind in comparison.find(name).feedback]
   missing = [run for run in runs if store.read(run) is None]
   print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
         f"{store.folder} already.", flush=True)
@@ -87,8 +87,8 @@ def main():
       store.write(run, result)
 
   try:
-    failed = schedule.execute(
-        missing, functools.partial(execution.execute, world), FLAGS.jobs, keep)
+    failed = processes.execute(
+        missing, functools.partial(comparison.execute, world), FLAGS.jobs, keep)
   except KeyboardInterrupt:
     done = sum(store.read(run) is not None for run in runs)
     print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "
@@ -122,7 +122,7 @@ def _check(world, names):
                        f"{kind!r}.")
   if not FLAGS.dataset.startswith("letor:"):
     common.check_no_letor_flags(f"--dataset is {FLAGS.dataset}")
-  execution.check(world, names, FLAGS.feedback)
+  comparison.check(world, names, FLAGS.feedback)
   for flag in ("json", "markdown"):
     common.check_output(flag, FLAGS[flag].value)
   if FLAGS.plot:
@@ -136,7 +136,7 @@ def _give_results(world, names, runs, store, failed, seconds):
     if result is not None:
       found[run.feedback].setdefault(run.method, {})[run.seed] = result
   texts, markdown, details = [], [], {}
-  results = report.Results(world.dataset)
+  results = tables.Results(world.dataset)
   for kind in FLAGS.feedback:
     table = Table(found[kind], names, FLAGS.select)
     title = (f"{kind} feedback, {world.dataset}, {world.logger} logger, "
@@ -154,7 +154,7 @@ def _give_results(world, names, runs, store, failed, seconds):
   if FLAGS.markdown:
     _write_markdown(markdown, found)
   if FLAGS.json:
-    json_files.write(FLAGS.json, {
+    output.write(FLAGS.json, {
         **results.to_json(seconds), "world": world.to_config(),
         "select": FLAGS.select, "comparison": details,
         "failed": {str(run): error for run, error in failed.items()}})
@@ -164,7 +164,7 @@ def _give_results(world, names, runs, store, failed, seconds):
 
 def _outcome(result):
   curve = result["examination"]
-  return training.Outcome(
+  return run_lib.Outcome(
       result[FLAGS.select]["metrics"], curve and np.array(curve),
       result["seconds"], None)
 
@@ -175,13 +175,13 @@ def _details(table, names):
     difference = table.difference(name)
     details[name] = {
         "gap_closed": table.gap_closed(name),
-        "minus_unbiased": difference and json_files.plain(vars(difference))}
+        "minus_unbiased": difference and output.plain(vars(difference))}
   return details
 
 
 def _write_markdown(lines, found):
   versions = ", ".join(f"{name} {value}"
-                       for name, value in report.versions().items())
+                       for name, value in tables.versions().items())
   spent = sum(result["seconds"] for by_method in found.values()
               for by_seed in by_method.values()
               for result in by_seed.values())

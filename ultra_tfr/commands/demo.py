@@ -4,9 +4,9 @@ import time
 
 from absl import flags
 
-from ultra_tfr import report
-from ultra_tfr import training
 from ultra_tfr.commands import common
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments import tables
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
@@ -25,13 +25,13 @@ def main():
   """Runs the command."""
   common.check_flags()
   settings, start = common.settings(), time.monotonic()
-  task = training.make_task(
+  task = run.make_task(
       *common.make_synthetic(), PositionBasedModel(eta=FLAGS.eta),
       seed=FLAGS.seed)
-  results = report.Results("synthetic")
+  results = tables.Results("synthetic")
   for name in FLAGS.method:
     print(f"Training {name} ...", flush=True)
-    outcome = training.run(name, task, settings, seed=FLAGS.seed,
+    outcome = run.run(name, task, settings, seed=FLAGS.seed,
                            verbose=common.verbosity())
     results.add("click", name, outcome, task.true_examination)
   common.give_results(results, time.monotonic() - start)

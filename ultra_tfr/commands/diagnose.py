@@ -4,11 +4,11 @@ import time
 
 from absl import flags
 
-from ultra_tfr import log_training
 from ultra_tfr import methods
+from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
 from ultra_tfr.commands import fit_log
-from ultra_tfr.commands import log_flags
+from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
 _COLUMNS = ("query", "position", "feedback", "features")
@@ -21,8 +21,8 @@ _SETTLED = (*_COLUMNS, "context", "item", "weight", "timestamp", "randomized",
 
 def define_flags():
   """Defines the flags of this command."""
-  log_flags.define_log_flags("report_dir", required=False)
-  log_flags.define_method_flag()
+  click_logs.define_log_flags("report_dir", required=False)
+  click_logs.define_method_flag()
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
   flags.DEFINE_string(
@@ -37,7 +37,7 @@ def define_flags():
 def main():
   """Runs the command."""
   _check_flags()
-  fitted = log_training.load(FLAGS.model_dir) if FLAGS.model_dir else None
+  fitted = training.load(FLAGS.model_dir) if FLAGS.model_dir else None
   if fitted is not None and fitted.bias is None:
     raise ValueError(
         f"--model_dir {FLAGS.model_dir}: the model was trained by a method "
@@ -46,11 +46,11 @@ def main():
   fit_log.check_folder("report_dir", FLAGS.report_dir, "report.html")
   start = time.monotonic()
   if fitted is not None:
-    with log_flags.read_for(
+    with click_logs.read_for(
         fitted.schema, 0.0, 0.0, FLAGS.report_dir) as log:
       found = fit_log.write_report(log, fitted, FLAGS.report_dir)
   else:
-    with log_flags.read(FLAGS.report_dir) as log:
+    with click_logs.read(FLAGS.report_dir) as log:
       found = fit_log.write_report(
           log, fit_log.train(log).fitted, FLAGS.report_dir)
   fit_log.write_json({"diagnosis": found}, start)

@@ -5,11 +5,11 @@ import time
 
 from absl import flags
 
-from ultra_tfr import log_evaluation
-from ultra_tfr import log_training
+from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
 from ultra_tfr.commands import fit_log
-from ultra_tfr.commands import log_flags
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
 # Roles of columns that do not matter here, or are compared by what they match.
@@ -35,7 +35,7 @@ def define_flags():
       "must be greater than 0")
   flags.DEFINE_integer("replicates", 200, "Of the bootstrap over requests.",
                        lower_bound=2)
-  log_flags.define_reading_flags()
+  click_logs.define_reading_flags()
   common.define_run_flags()
 
 
@@ -43,7 +43,7 @@ def main():
   """Runs the command."""
   fit_log.check_files()
   start = time.monotonic()
-  fitted = {os.path.normpath(folder): log_training.load(folder)
+  fitted = {os.path.normpath(folder): training.load(folder)
             for folder in FLAGS.model_dir}
   biases = [model.bias for model in fitted.values() if model.bias is not None]
   _check_alike(fitted)
@@ -54,19 +54,19 @@ def main():
         "--part=test is empty, since the model was trained without a test part "
         "(--test 0); give a log that was not trained on, with --part=all.")
   if not biases:
-    print(f"No model has a bias: {log_evaluation.UNCORRECTED}", flush=True)
-  with log_flags.read_for(first.schema, *split) as log:
-    evaluator = log_evaluation.LogEvaluator(
+    print(f"No model has a bias: {evaluation.UNCORRECTED}", flush=True)
+  with click_logs.read_for(first.schema, *split) as log:
+    evaluator = evaluation.LogEvaluator(
         biases[0] if biases else None, log.feedback_kind == "binary",
         max_weight=FLAGS.max_weight, replicates=FLAGS.replicates,
         seed=FLAGS.seed)
-    evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+    evaluator.add(evaluation.LOGGED, log.parts["test"])
     for name, model in fitted.items():
       evaluator.add(name, log.parts["test"], model.model, model.bias)
   results = evaluator.results()
   print("The test part of the log:\n" if FLAGS.part == "test" else
         "The whole log; if a model was trained on it, --part=test is fair:\n")
-  print(log_evaluation.to_text(results))
+  print(evaluation.to_text(results))
   fit_log.write_json({"rankers": results}, start)
 
 

@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 from absl import flags
 
-from ultra_tfr import diagnosis as diagnosis_lib
-from ultra_tfr import json_files
-from ultra_tfr import log_evaluation
-from ultra_tfr import log_report
-from ultra_tfr import log_training
-from ultra_tfr import report
+from ultra_tfr import output
+from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.commands import log_flags
+from ultra_tfr.experiments import tables
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import report
+from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
   """Defines the flags of this command."""
-  log_flags.define_log_flags("model_dir")
-  log_flags.define_method_flag()
+  click_logs.define_log_flags("model_dir")
+  click_logs.define_method_flag()
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
   flags.DEFINE_string(
@@ -35,10 +35,10 @@ def define_flags():
 def main():
   """Runs the command."""
   check_training()
-  check_folder("model_dir", FLAGS.model_dir, log_training.SCHEMA_FILE)
+  check_folder("model_dir", FLAGS.model_dir, training.SCHEMA_FILE)
   check_files()
   start = time.monotonic()
-  with log_flags.read(FLAGS.model_dir) as log:
+  with click_logs.read(FLAGS.model_dir) as log:
     trained = train(log, os.path.join(FLAGS.model_dir, "logs"))
     name, fitted = trained.name, trained.fitted
     fitted.save(FLAGS.model_dir)
@@ -47,17 +47,17 @@ def main():
                "bias": fitted.bias and fitted.bias.to_config(),
                "history": fitted.history}
     if len(log.parts["test"]):
-      evaluator = log_evaluation.LogEvaluator(
+      evaluator = evaluation.LogEvaluator(
           fitted.bias, log.feedback_kind == "binary", seed=FLAGS.seed)
-      evaluator.add(log_evaluation.LOGGED, log.parts["test"])
+      evaluator.add(evaluation.LOGGED, log.parts["test"])
       evaluator.add(name, log.parts["test"], fitted.model)
       results["evaluation"] = evaluator.results()
       if fitted.bias is None:
-        print(f"{name} estimates no bias: {log_evaluation.UNCORRECTED} "
+        print(f"{name} estimates no bias: {evaluation.UNCORRECTED} "
               "`ultra-tfr evaluate-log` with a --model_dir of unbiased in "
               "front corrects both.\n")
       print("On the test part:\n")
-      print(log_evaluation.to_text(results["evaluation"]), "\n", flush=True)
+      print(evaluation.to_text(results["evaluation"]), "\n", flush=True)
     if fitted.bias is not None:
       results["diagnosis"] = write_report(
           log, fitted, os.path.join(FLAGS.model_dir, "report"))
@@ -67,7 +67,7 @@ def main():
 
 def check_training():
   """Raises a `ValueError` if the flags of the training do not fit."""
-  log_flags.methods_to_train(FLAGS.valid > 0)
+  click_logs.methods_to_train(FLAGS.valid > 0)
   # Where --steps is not given, their number is right whatever it will be.
   common.settings(FLAGS.validate_every)
 
@@ -103,13 +103,13 @@ class Trained(NamedTuple):
 
   Attributes:
     name: of the method that is kept.
-    fitted: its `log_training.FittedLog`.
+    fitted: its `fit_log.training.FittedLog`.
     likelihoods: the mean log-likelihood of validation clicks by the name of the
       method, None where there is none.
   """
 
   name: str
-  fitted: log_training.FittedLog
+  fitted: training.FittedLog
   likelihoods: dict
 
 
@@ -126,22 +126,22 @@ def train(log, logs_folder=None):
   Raises:
     ValueError: if there is nothing to learn from.
   """
-  log_training.check_can_teach(log)
-  steps = log_training.default_steps(
+  training.check_can_teach(log)
+  steps = training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings, found = common.settings(steps), {}
-  names = log_flags.methods_to_train(len(log.parts["valid"]) > 0)
+  names = click_logs.methods_to_train(len(log.parts["valid"]) > 0)
   if len(names) < len(FLAGS.method):
     print(f"Without validation {names[0]} is trained alone, and whether users "
           "trust what stands high is not found out.", flush=True)
   for name in names:
     print(f"Training {name} for {settings.steps} batches of "
           f"{settings.batch_size} requests ...", flush=True)
-    found[name] = log_training.fit(
+    found[name] = training.fit(
         log, name, settings, seed=FLAGS.seed,
         logs_folder=logs_folder and os.path.join(logs_folder, name),
         verbose=common.verbosity())
-  best = log_training.likeliest(found)
+  best = training.likeliest(found)
   likelihoods = {name: fitted.validation.get("log_likelihood")
                  for name, fitted in found.items()}
   if len(found) > 1 and None not in likelihoods.values():
@@ -157,16 +157,16 @@ def write_report(log, fitted, folder):
 
   Args:
     log: a `ClickLog`.
-    fitted: a `log_training.FittedLog` with a bias.
+    fitted: a `fit_log.training.FittedLog` with a bias.
     folder: for the report.
 
   Returns:
     The diagnosis, ready for JSON.
   """
   print("Diagnosing the log ...", flush=True)
-  found = diagnosis_lib.diagnose(log, fitted, seed=FLAGS.seed)
-  path = log_report.write(folder, found, log.summary)
-  print(f"\n{log_report.to_text(found)}\n\nThe report is {path}.", flush=True)
+  found = diagnosis.diagnose(log, fitted, seed=FLAGS.seed)
+  path = report.write(folder, found, log.summary)
+  print(f"\n{report.to_text(found)}\n\nThe report is {path}.", flush=True)
   return found.to_json()
 
 
@@ -179,6 +179,6 @@ def write_json(results, start):
   """
   if not FLAGS.json:
     return
-  json_files.write(FLAGS.json, {
+  output.write(FLAGS.json, {
       **results, "seconds": round(time.monotonic() - start, 1),
-      "versions": report.versions()})
+      "versions": tables.versions()})

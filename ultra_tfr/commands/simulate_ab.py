@@ -5,13 +5,13 @@ import time
 from absl import flags
 import tensorflow as tf
 
-from ultra_tfr import json_files
 from ultra_tfr import methods
-from ultra_tfr import training
+from ultra_tfr import output
 from ultra_tfr.commands import common
 from ultra_tfr.data import letor
 from ultra_tfr.evaluation import ranking
-from ultra_tfr.simulation.ab_test import run_ab_test
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments.simulate_ab import run_ab_test
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 
 FLAGS = flags.FLAGS
@@ -60,7 +60,7 @@ def main():
   print(f"\nNDCG@10 on true labels: A {quality[0]:.4f}, B {quality[1]:.4f}\n\n"
         f"{test.to_text()}")
   if FLAGS.json:
-    json_files.write(FLAGS.json, {
+    output.write(FLAGS.json, {
         **test.to_json(), "ndcg@10": dict(zip("AB", quality)),
         "click_model": FLAGS.click_model, "seed": FLAGS.seed,
         "seconds": round(time.monotonic() - start, 1)})
@@ -99,16 +99,16 @@ def _train():
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, "click",
-        training.true_curve(click_model, FLAGS.num_positions))
+        run.true_curve(click_model, FLAGS.num_positions))
   settings = common.settings()
-  task = training.make_task(
+  task = run.make_task(
       *common.make_synthetic(), click_model, seed=FLAGS.seed,
       num_positions=FLAGS.num_positions)
   scores = {}
   for name in FLAGS.method:
     if name not in scores:
       print(f"Training {name} ...", flush=True)
-      outcome = training.run(name, task, settings, seed=FLAGS.seed,
+      outcome = run.run(name, task, settings, seed=FLAGS.seed,
                              verbose=common.verbosity())
       scores[name] = ranking.score_lists(outcome.model, task.test)
   return (FLAGS.method, task.test, [scores[name] for name in FLAGS.method],
@@ -124,7 +124,7 @@ def _serve():
       print(f"Loading {folder} ...", flush=True)
       rankers[folder] = _load(flag, folder)
   lists = letor.read_letor(FLAGS.test, **common.letor_options())
-  click_model = training.make_click_model(
+  click_model = run.make_click_model(
       (lists,), (FLAGS.test,), FLAGS.click_model)
   scores = {}
   for folder, (ranker, width) in rankers.items():
@@ -153,8 +153,8 @@ def _load(flag, folder):
         f"`features` to `scores`, but has it from {sorted(inputs)} to "
         f"{sorted(outputs)}; export it by `scorers.export_ranker`.")
 
-  def ranker(features, training):
-    del training  # An exported model only serves.
+  def ranker(features, run):
+    del run  # An exported model only serves.
     return signature(features=tf.constant(features))["scores"]
 
   return ranker, inputs["features"].shape[-1]

@@ -7,15 +7,15 @@ from absl import flags
 import numpy as np
 
 from ultra_tfr import methods
-from ultra_tfr import report
-from ultra_tfr import run_folder
-from ultra_tfr import training
 from ultra_tfr.commands import common
 from ultra_tfr.data import letor
 from ultra_tfr.data import lists as lists_lib
+from ultra_tfr.experiments import run
+from ultra_tfr.experiments import runs
+from ultra_tfr.experiments import tables
+from ultra_tfr.experiments.loggers import LOGGERS
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
-from ultra_tfr.simulation.logging_policy import LOGGERS
 
 FLAGS = flags.FLAGS
 # Flags that do not change what one training gives.
@@ -78,19 +78,19 @@ def main():
              for name in FLAGS.method for seed in seeds}
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
-  click_model = training.make_click_model(
+  click_model = run.make_click_model(
       (train, valid, test), (FLAGS.train, FLAGS.valid, FLAGS.test),
       FLAGS.click_model)
   for name in FLAGS.method:
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, FLAGS.feedback,
-        training.true_curve(click_model, FLAGS.num_positions))
+        run.true_curve(click_model, FLAGS.num_positions))
   if FLAGS.overwrite:
     for folder in filter(None, folders.values()):
-      run_folder.clear(folder)
-  results = report.Results(os.path.basename(FLAGS.train))
-  true_examination = training.true_curve(click_model, FLAGS.num_positions)
+      runs.clear(folder)
+  results = tables.Results(os.path.basename(FLAGS.train))
+  true_examination = run.true_curve(click_model, FLAGS.num_positions)
   for seed in seeds:
     task = None
     for name in FLAGS.method:
@@ -103,8 +103,8 @@ def main():
         task = task or _make_task(train, valid, test, click_model, seed)
         print(f"Training {name}, seed {seed} ...", flush=True)
         if folder is not None:
-          run_folder.write_settings(folder, _settings(name, seed))
-        outcome = training.run(
+          runs.write_settings(folder, _settings(name, seed))
+        outcome = run.run(
             name, task, settings, feedback=FLAGS.feedback, seed=seed,
             model_dir=folder, verbose=common.verbosity())
       results.add(FLAGS.feedback, name, outcome, true_examination)
@@ -123,9 +123,9 @@ def _read():
 
 
 def _make_task(train, valid, test, click_model, seed):
-  """The `training.Task` of a seed."""
+  """The `experiments.run.Task` of a seed."""
   parts = (train, valid) if valid else _hold_out(train, seed)
-  return training.make_task(
+  return run.make_task(
       *parts, test, click_model, feedback=FLAGS.feedback,
       num_positions=FLAGS.num_positions, logger=FLAGS.logger,
       initial_fraction=FLAGS.initial_fraction, seed=seed)
@@ -159,7 +159,7 @@ def _model_dir(name, seed):
           f"--model_dir {FLAGS.model_dir} must be a folder, but {path} is a "
           "file; give another name.")
   if not FLAGS.overwrite:
-    run_folder.check(folder, _settings(name, seed))
+    runs.check(folder, _settings(name, seed))
   return folder
 
 
@@ -177,12 +177,12 @@ def _settings(name, seed):
 
 
 def _finished(folder):
-  """The `training.Outcome` of a training that came to its end, or None."""
-  found = None if folder is None else run_folder.result(folder)
+  """The `experiments.run.Outcome` of a training that came to its end, or None."""
+  found = None if folder is None else runs.result(folder)
   if found is None:
     return None
   curve = found["examination"]
   # Tables need no model; it is in the folder.
-  return training.Outcome(
+  return run.Outcome(
       found["metrics"], None if curve is None else np.array(curve),
       found["seconds"], model=None)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ultra_tfr import report
 from ultra_tfr.comparison import statistics
 from ultra_tfr.evaluation.ranking import TOPN
+from ultra_tfr.experiments import tables
 
 REFERENCE = "unbiased"
 # Upper bounds: never the best of a table.
@@ -19,7 +19,7 @@ class Table:
 
   Args:
     results: a dict by method of dicts by seed of what
-      `comparison.execution.execute` gave.
+      `experiments.comparison.execute` gave.
     methods: the rows, in order; those without a result get "-".
     select: the pick of the checkpoint that counts, `"labels"` or `"clicks"`;
       the other one is shown in a column of its own.
@@ -43,7 +43,7 @@ class Table:
         "naive-pairwise", "oracle-pairwise", method))
     if None in (low, high, value):
       return None
-    return report.share_of_gap(low, high, value)
+    return tables.share_of_gap(low, high, value)
 
   def difference(self, method):
     """The `statistics.Difference` to the reference, or None."""
@@ -93,7 +93,7 @@ class Table:
 
   def to_text(self):
     """Lines for a terminal; the best value of a column has a star."""
-    return "\n".join(report.align(self.rows("*{}")))
+    return "\n".join(tables.align(self.rows("*{}")))
 
   def to_markdown(self):
     """A Markdown table."""

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.data.lists import RankingLists
 
 
@@ -33,7 +33,7 @@ class ElwcLists:
   context: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    splits = arguments.as_int64("row_splits", self.row_splits)
+    splits = checks.as_int64("row_splits", self.row_splits)
     if splits.size < 1 or splits[0] or np.any(np.diff(splits) < 0):
       raise ValueError("`row_splits` must rise from 0 to the number of items, "
                        f"but is {splits[:5].tolist()}..; correct it.")
@@ -42,7 +42,7 @@ class ElwcLists:
       columns = {}
       for name, values in getattr(self, field).items():
         where, values = f"{field}[{name!r}]", np.asarray(values)
-        arguments.check_shape(where, values, (rows, *values.shape[1:]),
+        checks.check_shape(where, values, (rows, *values.shape[1:]),
                               "one row an item or list")
         columns[name] = storable(where, values)
       object.__setattr__(self, field, columns)
@@ -63,7 +63,7 @@ class ElwcLists:
     mask = np.asarray(mask, bool)
     arrays = {name: np.asarray(values) for name, values in examples.items()}
     for name, values in arrays.items():
-      arguments.check_shape(f"examples[{name!r}]", values,
+      checks.check_shape(f"examples[{name!r}]", values,
                             (*mask.shape, *values.shape[2:]), "as `mask`")
     return cls({name: values[mask] for name, values in arrays.items()},
                splits_of(mask.sum(axis=1)), context or {})

@@ -11,7 +11,7 @@ from typing import Union
 
 import numpy as np
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class RankingLists:
 
     features = convert("features", np.float32)
     labels = convert("labels", np.float32)
-    row_splits = arguments.as_int64("row_splits", self.row_splits)
+    row_splits = checks.as_int64("row_splits", self.row_splits)
     object.__setattr__(self, "row_splits", row_splits)
     query_ids = convert("query_ids", None)
     if features.ndim != 2:
@@ -67,7 +67,7 @@ class RankingLists:
           "`features` must have the shape [documents, features], but has the "
           f"shape {list(features.shape)}; reshape it.")
     num_docs = features.shape[0]
-    arguments.check_shape("labels", labels, (num_docs,), "one label a document")
+    checks.check_shape("labels", labels, (num_docs,), "one label a document")
     if row_splits.ndim != 1 or row_splits.size < 1:
       raise ValueError(
           "`row_splits` must have the shape [lists + 1], but has the shape "
@@ -81,11 +81,11 @@ class RankingLists:
           f"{row_splits[-1]}, smallest step "
           f"{np.diff(row_splits).min(initial=0)}; give where each list starts, "
           "and the number of documents at the end.")
-    arguments.check_shape(
+    checks.check_shape(
         "query_ids", query_ids, (row_splits.size - 1,), "one id a list")
     if self.doc_ids is not None:
       doc_ids = convert("doc_ids", object)
-      arguments.check_shape(
+      checks.check_shape(
           "doc_ids", doc_ids, (num_docs,), "one id a document")
     if not np.all(np.isfinite(labels)):
       bad = int(np.flatnonzero(~np.isfinite(labels))[0])
@@ -156,7 +156,7 @@ class RankingLists:
       [1.0, 2.0]
     """
     scores = np.asarray(scores)
-    arguments.check_shape(
+    checks.check_shape(
         "scores", scores, self.labels.shape, "one score a document")
     if np.any(np.isnan(scores)):
       raise ValueError(
@@ -169,7 +169,7 @@ class RankingLists:
                         np.repeat(np.arange(len(self)), sizes)))
     if top is None:
       return self._take(order, self.row_splits, self.query_ids)
-    top = arguments.positive("top", top)
+    top = checks.positive("top", top)
     rank = np.arange(sizes.sum()) - np.repeat(self.row_splits[:-1], sizes)
     splits = _splits_of(np.minimum(sizes, top))
     return self._take(order[rank < top], splits, self.query_ids)
@@ -226,7 +226,7 @@ class RankingLists:
     if list_size is None:
       list_size = longest
     else:
-      list_size = arguments.positive("list_size", list_size)
+      list_size = checks.positive("list_size", list_size)
     if longest > list_size:
       raise ValueError(
           f"`list_size` is {list_size}, but the list of query "

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from ultra_tfr.data.log_batches import Rows
+from ultra_tfr.data.click_log.batches import Rows
 
 _SCALARS = {
     "request": pa.int64(), "position": pa.int64(), "feedback": pa.float32(),

@@ -6,7 +6,7 @@ from absl import logging
 import numpy as np
 import tensorflow_datasets
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.data.lists import RankingLists
 
 _PARTS = ("train", "vali", "test")
@@ -100,9 +100,9 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
     Traceback (most recent call last):
     ValueError: mslr_web/10k_fold1 was not prepared in /no/such/folder: ...
   """
-  arguments.check_choice("non_finite", non_finite, ("zero", "error"))
+  checks.check_choice("non_finite", non_finite, ("zero", "error"))
   if max_queries is not None:
-    max_queries = arguments.positive("max_queries", max_queries)
+    max_queries = checks.positive("max_queries", max_queries)
   builder = open_tfds(name, data_dir)
   return tuple(
       _read(builder, name, part, max_queries, non_finite) for part in _PARTS)

@@ -29,7 +29,7 @@ import dataclasses
 
 import numpy as np
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.evaluation import bootstrap
 from ultra_tfr.evaluation import log_totals
 from ultra_tfr.evaluation.log_totals import LogTotals
@@ -213,7 +213,7 @@ def _estimates(rankers, level, replicates, seed):
   if not 0 < level < 1:
     raise ValueError(f"`level` must be in (0, 1), but is {level}; 0.9 leaves "
                      "out a twentieth at each end.")
-  if arguments.positive("replicates", replicates) < 2:
+  if checks.positive("replicates", replicates) < 2:
     raise ValueError("`replicates` must be at least 2, but is 1; 200 are "
                      "enough for an interval.")
   tables = np.stack([totals.table() for totals in rankers], axis=1)

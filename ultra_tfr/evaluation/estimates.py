@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.evaluation import bootstrap
 
 
@@ -64,15 +64,15 @@ def check_rows(positions, requests, num_positions=None):
   >>> check_rows([1, 2], [0, 0])[0].tolist()
   [1, 2]
   """
-  positions = arguments.as_int64("positions", positions)
+  positions = checks.as_int64("positions", positions)
   if positions.ndim != 1:
     raise ValueError(
         "`positions` must have one dimension, one entry for each row, but has "
         f"the shape {list(positions.shape)}; flatten the lists.")
   in_range("positions", positions, 0, num_positions,
            "positions count from 1 to `num_positions`, and 0 is unknown")
-  requests = arguments.as_int64("requests", requests)
-  arguments.check_shape(
+  requests = checks.as_int64("requests", requests)
+  checks.check_shape(
       "requests", requests, positions.shape, "one for each row")
   return positions, requests
 
@@ -112,7 +112,7 @@ def check_booleans(name, values, shape):
     raise ValueError(
         f"`{name}` must hold booleans, but has the dtype {values.dtype}; "
         "compare with 0.")
-  arguments.check_shape(name, values, shape, "one for each row")
+  checks.check_shape(name, values, shape, "one for each row")
   return values
 
 
@@ -125,7 +125,7 @@ def check_weights(weights, shape):
   if weights is None:
     return np.ones(shape)
   weights = np.asarray(weights, np.float64)
-  arguments.check_shape("weights", weights, shape, "one for each row")
+  checks.check_shape("weights", weights, shape, "one for each row")
   in_range("weights", weights, 0, None, "give numbers of displays")
   return weights
 
@@ -149,7 +149,7 @@ def draw_requests(requests, replicates, level, seed):
   >>> draw_requests([70, 70, 5], replicates=2, level=0.9, seed=0)[1].tolist()
   [1, 1, 0]
   """
-  replicates = arguments.positive("replicates", replicates)
+  replicates = checks.positive("replicates", replicates)
   if not 0 < level < 1:
     raise ValueError(
         f"`level` must be between 0 and 1, but is {level}; 0.9 keeps 90 % of "

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.evaluation import estimates
 from ultra_tfr.evaluation import swaps
 
@@ -83,12 +83,12 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   >>> result.pivot.value.tolist(), result.swap_counts.tolist()
   ([1.0, 0.5], [[0, 1], [1, 0]])
   """
-  num_positions = arguments.positive("num_positions", num_positions)
+  num_positions = checks.positive("num_positions", num_positions)
   positions, requests = estimates.check_rows(positions, requests, num_positions)
   clicked = estimates.check_booleans("clicked", clicked, positions.shape)
-  items = arguments.as_int64("items", items)
-  arguments.check_shape("items", items, positions.shape, "one for each row")
-  min_swaps = arguments.positive("min_swaps", min_swaps)
+  items = checks.as_int64("items", items)
+  checks.check_shape("items", items, positions.shape, "one for each row")
+  min_swaps = checks.positive("min_swaps", min_swaps)
   weights = estimates.check_weights(weights, positions.shape)
   known = (items >= 0) & (positions > 0) & (weights > 0)
   items = np.unique(items[known], return_inverse=True)[1]
@@ -155,7 +155,7 @@ def randomized_click_rate(positions, clicked, requests, randomized,
   ...                       [0, 1, 0, 1], [True] * 4, 2).value.tolist()
   [1.0, 0.5]
   """
-  num_positions = arguments.positive("num_positions", num_positions)
+  num_positions = checks.positive("num_positions", num_positions)
   positions, requests = estimates.check_rows(positions, requests, num_positions)
   clicked = estimates.check_booleans("clicked", clicked, positions.shape)
   randomized = estimates.check_booleans(

@@ -10,7 +10,7 @@ from typing import Optional
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.core import counterfactual
 
 # Ranks need a table of the pairs of a list: this many pairs at a time.
@@ -63,7 +63,7 @@ class LogTotals:
   """
 
   def __init__(self, *, topn=(3, 5, 10), max_weight=None):
-    self.topn = tuple(arguments.positive("topn", n) for n in topn)
+    self.topn = tuple(checks.positive("topn", n) for n in topn)
     if max_weight is not None and not max_weight > 0:
       raise ValueError(
           f"`max_weight` must be greater than 0, but is {max_weight}; None "
@@ -258,7 +258,7 @@ def lists(name, values, shape=None):
         f"`{name}` must have the shape [requests, items], but has the shape "
         f"{list(array.shape)}; pad the requests to one length with -1.")
   if shape is not None:
-    arguments.check_shape(name, array, shape, "that of `feedback`")
+    checks.check_shape(name, array, shape, "that of `feedback`")
   return array
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ultra_tfr import arguments
+from ultra_tfr import checks
 from ultra_tfr.data.labels import weighted_sum
 from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.dwell import simulate_dwell
@@ -34,7 +34,7 @@ class FeedbackStream:
   """
 
   def __init__(self, features, labels, click_model, feedback="click", seed=0):
-    arguments.check_choice("feedback", feedback, FEEDBACK)
+    checks.check_choice("feedback", feedback, FEEDBACK)
     self.features = np.asarray(features, np.float32)
     self.labels = np.asarray(labels, np.float32)
     self._click_model, self._feedback = click_model, feedback
@@ -124,7 +124,7 @@ class FeedbackStream:
     Raises:
       ValueError: if there is no such target, or `start` is negative.
     """
-    arguments.check_choice("learn_from", learn_from, LEARN_FROM)
+    checks.check_choice("learn_from", learn_from, LEARN_FROM)
     if not callable(start) and start < 0:
       raise ValueError(
           "`start` must be the number of batches to skip, at least 0, but is "

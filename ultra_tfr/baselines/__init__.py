@@ -1,0 +1,1 @@
+"""The methods that others propose, as losses with tables of their own."""

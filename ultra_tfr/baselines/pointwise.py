@@ -1,0 +1,168 @@
+"""Pointwise losses that correct feedback by a `PositionBias`.
+
+They are trained like `UnbiasedPairwiseLoss`, with
+`ultra_tfr.callbacks.PropensityEM`, but on items instead of pairs, and with one
+score an item, which is the logit of its relevance.
+"""
+
+import tensorflow as tf
+
+from ultra_tfr import checks
+from ultra_tfr import e_step
+from ultra_tfr import keras_guards
+from ultra_tfr import losses as losses_lib
+from ultra_tfr.core import counterfactual
+from ultra_tfr.core import masking
+from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.position_losses import check_heads
+
+
+class _PointwiseLoss(losses_lib.UnbiasedPairwiseLoss):
+  """What the two losses share: the E step for one score an item."""
+
+  def __init__(self, position_bias, own, reduction, name):
+    super().__init__(position_bias, reduction=reduction, name=name)
+    if position_bias.trust_bias == "pairwise":
+      raise ValueError(
+          f"`{type(self).__name__}` is pointwise, but `position_bias` has "
+          "`trust_bias='pairwise'`; take None or 'position'.")
+    self._own = own
+    self._options.update(own)
+
+  def _item_losses(self, y_true, y_pred, sample_weight):
+    scores, = check_heads(y_pred, 1, self)
+    # A scorer without a bias term needs the shift to be a logit.
+    logits = scores + tf.stop_gradient(self.position_bias.relevance_shift)
+    step = e_step.EStep(y_true, tf.stack([scores, logits], axis=-1),
+                        sample_weight, self.position_bias, self._options)
+    losses = self._losses(step, logits, y_true)
+    # There are no pairs, and so no weights of pairs to count.
+    none = tf.zeros([])
+    with tf.control_dependencies([losses]):
+      self.position_bias.collect(step.sums(none, none))
+    return losses, step.mask, step.item_weights
+
+  def _losses(self, step, logits, y_true):
+    """Losses per item, `[B, L]`, 0 outside the mask."""
+    raise NotImplementedError
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {
+        "name": self.name, "reduction": self.reduction,
+        "position_bias": keras_guards.serialize_layer(self.position_bias),
+        **self._own}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the loss again, with a bias layer of the same arguments."""
+    config = dict(config)
+    bias = tf.keras.layers.deserialize(config.pop("position_bias"))
+    return cls(bias, **config)
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class RegressionEMLoss(_PointwiseLoss):
+  """Regression EM: the ranker is the relevance model of the click model.
+
+  The cross-entropy of the score against P(r > 0 | c), the posterior of the E
+  step by the present propensities and the present score. Any feedback above 0
+  is a click. Start the score near the share of relevant items, the same for
+  all items (`scorers.start_relevance`): EM confirms what it starts with.
+
+  Args:
+    position_bias: a `PositionBias`, without pairwise trust bias.
+    targets: regress against the posterior itself (`"expected"`), or against
+      0/1 labels drawn from it (`"sample"`, as published).
+    seed: of these draws.
+    reduction: as in Keras; the mean is over valid items.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+
+  Source: Wang, Golbandi, Bendersky, Metzler & Najork, "Position Bias Estimation
+  for Unbiased Learning to Rank in Personal Search", WSDM 2018.
+
+  >>> from ultra_tfr.layers import PositionBias
+  >>> loss = RegressionEMLoss(PositionBias(2, examination=[1.0, 0.5]))
+  >>> round(float(loss([[1.0, 0.0]], [[0.0, 0.0]])), 4)
+  0.6931
+  """
+
+  def __init__(self, position_bias, *, targets="expected", seed=None,
+               reduction=tf.keras.losses.Reduction.AUTO,
+               name="regression_em_loss"):
+    checks.check_choice("targets", targets, ("expected", "sample"))
+    super().__init__(
+        position_bias, {"targets": targets, "seed": seed}, reduction, name)
+
+  def _losses(self, step, logits, y_true):
+    del logits, y_true  # The step has them.
+    return step.head_losses()
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class AffineCorrectionLoss(_PointwiseLoss):
+  r"""Cross-entropy of the score against affinely corrected clicks.
+
+  With p1 and p0 the chances of a click on a relevant and on an irrelevant item
+  at a position (theta e+ and theta e- of a model with trust bias), the
+  corrected click
+
+      c' = (c - p0) / (p1 - p0)
+
+  has the mean beta, the item's relevance. It is below 0 for an unclicked item
+  and far above 1 for a click far down, so it is no label; what it needs is a
+  loss that is *linear* in the label, for then the expected loss is that of
+  beta. The cross-entropy log(1 + exp(s)) - c' s is, and it is convex in s
+  whatever c' is, whereas the weighted softmax and pair losses are concave where
+  c' < 0. Its minimum is the logit of beta, just what EM needs of the score.
+
+  Without trust bias, p0 = 0, c' is c / theta: inverse propensity weighting.
+
+  Args:
+    position_bias: a `PositionBias`; with `trust_bias="position"` it has p1 and
+      p0, by EM or given.
+    max_weight: cap of 1 / (p1 - p0), or None. Without it a position at which p1
+      is p0, where clicks say nothing, is capped at a million.
+    reduction: as in Keras; the mean is over valid items.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+
+  Source: Vardasbi, Oosterhuis & de Rijke, "When Inverse Propensity Scoring does
+  not Work: Affine Corrections for Unbiased Learning to Rank", CIKM 2020; the
+  click model: Agarwal et al., "Addressing Trust Bias for Unbiased
+  Learning-to-Rank", WWW 2019.
+
+  >>> from ultra_tfr.layers import PositionBias
+  >>> bias = PositionBias(1, trust_bias="position", examination=[0.5],
+  ...                     trust_positive=0.9, trust_negative=0.1)
+  >>> loss = AffineCorrectionLoss(bias)  # c' is 2.375.
+  >>> round(float(loss([[1.0]], [[1.0]])), 4)  # log(1 + e) - 2.375
+  -1.0617
+  """
+
+  def __init__(self, position_bias, *, max_weight=None,
+               reduction=tf.keras.losses.Reduction.AUTO,
+               name="affine_correction_loss"):
+    super().__init__(position_bias, {"max_weight": max_weight}, reduction, name)
+    if max_weight is not None and not max_weight > 0:
+      raise ValueError(
+          f"`max_weight` must be greater than 0.0, but is {max_weight}.")
+
+  def _losses(self, step, logits, y_true):
+    bias = self.position_bias
+    slots = bias.find_slots(*unpack_feedback(y_true)[1:])
+    irrelevant = (slots.lookup(bias.click_irrelevant)
+                  if bias.trust_bias == "position" else None)
+    corrected = counterfactual.relevance_estimates(
+        tf.cast(step.feedback > 0, tf.float32), step.mask,
+        slots.lookup(bias.examination), irrelevant,
+        max_weight=self._own["max_weight"])[0]
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.stop_gradient(corrected), masking.zero_where_invalid(
+            step.mask, logits))
+    return masking.zero_where_invalid(step.mask, losses)

@@ -1,0 +1,192 @@
+"""Flags of the commands that read a click log, and the reading."""
+
+import os
+import sys
+import time
+
+from absl import flags
+
+from ultra_tfr import methods
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log.reading import reading
+from ultra_tfr.fit_log import training
+
+FLAGS = flags.FLAGS
+
+_REJECTED = "rejected_rows.csv"
+# Two starts of the same EM.
+_METHODS = ("unbiased", "unbiased-trust")
+
+
+def define_log_flags(folder, required=True):
+  """Defines the flags that say what is in the log.
+
+  Args:
+    folder: the flag of the folder that rejected rows are written to.
+    required: whether the columns must be named.
+  """
+  flags.DEFINE_list(
+      "log", None, "The click log, a row for each item shown: Parquet, CSV, "
+      "TSV, JSON lines (each also .gz), or TFRecords of ELWC; a file, a folder "
+      "or a pattern, or several, separated by commas.", required=True)
+  flags.DEFINE_string(
+      "query", None, "Column of the request, one ranked list that was shown "
+      "once. In ELWC '(record)'.", required=required)
+  flags.DEFINE_string(
+      "position", None, "Column of the position that the item was shown at. In "
+      "ELWC '(place)'.", required=required)
+  flags.DEFINE_string(
+      "feedback", None, "Column, or an expression over columns, such as "
+      "'click + 0.5*log1p(dwell_seconds)'.", required=required)
+  flags.DEFINE_list(
+      "features", None, "Columns to rank by, or patterns such as 'f_*'.",
+      required=required)
+  flags.DEFINE_string("context", None, "Column of what the bias may depend on, "
+                      "such as the device.")
+  flags.DEFINE_list(
+      "item", [], "Column or columns that identify the item; where relevance "
+      "depends on a query text, name that too.")
+  flags.DEFINE_string("weight", None, "Column of row weights.")
+  flags.DEFINE_string(
+      "timestamp", None, "Column of the time; with it, the parts for "
+      "validation and test are the last requests, otherwise random ones.")
+  flags.DEFINE_string("randomized", None, "Column that is true where a request "
+                      "was shown in random order.")
+  flags.DEFINE_list(
+      "positions", None, "Names of the positions in order, where they are no "
+      "numbers, such as 'top,main-1,main-2,side'.")
+  flags.DEFINE_integer(
+      "num_positions", None, "Deeper positions share the last of so many; by "
+      "default each has its own.", lower_bound=2)
+  flags.DEFINE_float("valid", 0.1, "Share of the requests for validation.",
+                     lower_bound=0, upper_bound=1)
+  flags.DEFINE_float("test", 0.1, "Share of the requests for testing.",
+                     lower_bound=0, upper_bound=1)
+  define_reading_flags(folder)
+
+
+def define_reading_flags(folder=None):
+  """Defines the flags that say what to do with bad rows.
+
+  Args:
+    folder: as in `define_log_flags`; None if there is no such folder.
+  """
+  flags.DEFINE_float("max_rejected", 0.01, "Share of the rows that may be "
+                     "rejected before the command stops.", lower_bound=0,
+                     upper_bound=1)
+  otherwise = f"it is {_REJECTED} in --{folder}" if folder else (
+      "they are only counted")
+  flags.DEFINE_string(
+      "rejected", None, "CSV file to write rejected rows to, with source, row "
+      f"number and reason; by default {otherwise}.")
+
+
+def define_method_flag():
+  """Defines --method, those that work on logs."""
+  flags.DEFINE_list(
+      "method", list(_METHODS), "How to train. Of several methods that one is "
+      "kept under which the clicks of the validation part are likeliest, since "
+      "only they tell how much users trust what stands high. "
+      + "; ".join(f"{name}: {methods.find(name).summary}"
+                  for name in training.METHODS) + ".")
+
+
+def methods_to_train(has_validation):
+  """The methods of --method; without validation the first of the default ones.
+
+  Args:
+    has_validation: whether there is a validation part to choose by.
+
+  Returns:
+    A list of names.
+
+  Raises:
+    ValueError: if one is unknown or given twice, or several cannot be compared.
+  """
+  names = FLAGS.method
+  if not names or len(set(names)) < len(names) or not set(names) <= set(
+      training.METHODS):
+    raise ValueError(
+        "--method must name one or several of "
+        f"{', '.join(training.METHODS)}"
+        f", each once, but is {','.join(names)!r}.")
+  if len(names) == 1:
+    return names
+  for name in names:
+    if name not in training.PREDICT_CLICKS:
+      raise ValueError(
+          f"--method {','.join(names)}: of several methods that one is kept "
+          f"under which clicks are likeliest, but {name} does not say how "
+          "likely they are; train it alone, or leave it out.")
+  if has_validation:
+    return names
+  if FLAGS["method"].present:
+    raise ValueError(
+        f"--method {','.join(names)}: validation chooses one of them, but with "
+        f"--valid {FLAGS.valid:g} no request is left for it; name one method.")
+  return names[:1]
+
+
+def read(folder):
+  """The `ClickLog` that the flags describe, with a summary on the screen.
+
+  Args:
+    folder: where rejected rows are written to, unless --rejected says it.
+  """
+  columns = LogColumns(
+      FLAGS.query, FLAGS.position, FLAGS.feedback, tuple(FLAGS.features),
+      FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
+      FLAGS.randomized)
+  rejected = _rejected_file(folder)
+  return _shown(reading.read_click_log(
+      FLAGS.log, columns, positions=FLAGS.positions,
+      num_positions=FLAGS.num_positions, valid=FLAGS.valid, test=FLAGS.test,
+      max_rejected=FLAGS.max_rejected, rejected_file=rejected,
+      progress=_Progress()), rejected)
+
+
+def read_for(schema, valid, test, folder=None):
+  """The `ClickLog` of --log, read as the log that a model was trained on.
+
+  Args:
+    schema: of that log.
+    valid: share for validation.
+    test: share for testing.
+    folder: as in `read`, or None.
+  """
+  rejected = _rejected_file(folder)
+  return _shown(reading.read_click_log(
+      FLAGS.log, schema=schema, valid=valid, test=test,
+      max_rejected=FLAGS.max_rejected, rejected_file=rejected,
+      progress=_Progress()), rejected)
+
+
+def _rejected_file(folder):
+  if FLAGS.rejected is not None or folder is None:
+    return FLAGS.rejected
+  path = os.path.join(folder, _REJECTED)
+  if os.path.exists(path):
+    os.remove(path)  # It would be taken for that of this run.
+  return path
+
+
+def _shown(log, rejected_file):
+  count = sum(log.summary["rejected"].values())
+  print(f"{log.summary_text()}\n")
+  if count and rejected_file:
+    print(f"{rejected_file} lists the {count} rejected rows.\n")
+  sys.stdout.flush()
+  return log
+
+
+class _Progress:
+  """Says now and then how far the reading is."""
+
+  def __init__(self):
+    self._last = time.monotonic()
+
+  def __call__(self, num_rows):
+    now = time.monotonic()
+    if now - self._last >= 5:
+      self._last = now
+      print(f"Read {num_rows} rows ...", flush=True)

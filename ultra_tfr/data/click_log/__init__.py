@@ -1,0 +1,1 @@
+"""Click logs: from files of rows to requests."""

@@ -1,0 +1,191 @@
+"""Which column of a click log means what."""
+
+import dataclasses
+import fnmatch
+from typing import Any
+from typing import Callable
+from typing import Optional
+from typing import Union
+
+from ultra_tfr.data.click_log import elwc_rows
+from ultra_tfr.data.click_log.expressions import Expression
+
+# Row numbers that pandas writes, or makes of what it wrote; no pattern is meant
+# to match them.
+_ROW_NUMBERS = ("", "__index_level_*__", "Unnamed: *")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogColumns:
+  """The roles of a log's columns.
+
+  A column with a role is never a feature, even where a pattern such as `*`
+  matches it: the model must see neither the position nor the feedback.
+
+  Attributes:
+    query: the request (one ranked list shown to one user) that a row is of. In
+      ELWC files "(record)" stands for the number of the record.
+    position: where the item was displayed: a number, or the name of a slot. In
+      ELWC files "(place)" stands for the item's place in the record, from 1.
+    feedback: an expression over columns, such as "click + 0.5*log1p(dwell)"
+      (see `data.expressions`), or a function from a dict of `[rows]` arrays to
+      `[rows]`; the dict has the columns of numbers and of texts without another
+      role that are no features.
+    features: names, or patterns such as "f_*". Name nothing that is known only
+      after the display. A feature is a text if more than a tenth of its values
+      in the first rows (about 65,000) are no numbers.
+    context: something that bias may depend on, such as the device.
+    item: what identifies the item; several columns identify it together. It
+      should mean the same relevance wherever it occurs: where that depends on
+      a query text, name that column too.
+    weight: of the row in training and evaluation, at least 0.
+    timestamp: seconds, a date, or text as in 2026-01-31T12:00:00; with it the
+      parts are split by time.
+    randomized: true where the row's request was shown in random order.
+
+  Raises:
+    ValueError: if a role is missing, or a column has two of them.
+
+  >>> columns = LogColumns("request_id", "rank", "click", ("f_*", "brand"))
+  >>> columns.resolve(["request_id", "rank", "click", "f_1", "f_2", "brand"])
+  ('f_1', 'f_2', 'brand')
+  """
+
+  query: str
+  position: str
+  feedback: Union[str, Callable[[dict[str, Any]], Any]]
+  features: tuple[str, ...] = ()
+  context: Optional[str] = None
+  item: tuple[str, ...] = ()
+  weight: Optional[str] = None
+  timestamp: Optional[str] = None
+  randomized: Optional[str] = None
+
+  def __post_init__(self):
+    for name in ("features", "item"):
+      value = getattr(self, name)
+      value = (value,) if isinstance(value, str) else tuple(value)
+      object.__setattr__(self, name, value)
+    for name in ("query", "position"):
+      if not isinstance(getattr(self, name), str):
+        raise ValueError(f"`{name}` must be the name of a column, but is "
+                         f"{getattr(self, name)!r}.")
+    self.expression()
+    seen = {}
+    for role, column in self._named_roles():
+      # An item may well be identified by a context.
+      if role != "item" and column in seen:
+        raise ValueError(
+            f"The column {column!r} cannot be both `{seen[column]}` and "
+            f"`{role}`; name another column.")
+      if role != "item":
+        seen[column] = role
+
+  def expression(self):
+    """The `Expression` of the feedback, or the user's function."""
+    if callable(self.feedback):
+      return self.feedback
+    return Expression(self.feedback)
+
+  def feedback_columns(self, available):
+    """Columns that the feedback is made from.
+
+    Args:
+      available: the names of the log's columns.
+
+    Returns:
+      A tuple of names. A user's function gets all that nothing else is made
+      from, for one that it reads must not be a feature.
+
+    Raises:
+      ValueError: if none is left.
+    """
+    expression = self.expression()
+    if isinstance(expression, Expression):
+      return expression.columns
+    taken = {column for _, column in self._named_roles()}
+    taken.update(self.resolve(available))
+    left = tuple(name for name in available if name not in taken)
+    if not left:
+      raise ValueError(
+          "`features` leaves no column to the function `feedback`; name the "
+          "features alone, for example by a pattern such as 'f_*'.")
+    return left
+
+  def resolve(self, available):
+    """Finds the features.
+
+    Args:
+      available: the names of the log's columns.
+
+    Returns:
+      The names of the feature columns, in the order of the log.
+
+    Raises:
+      ValueError: if a column is missing, a pattern matches nothing, or a
+        column with a role is named as a feature.
+    """
+    available = list(available)
+    roles = {column: role for role, column in self._named_roles()}
+    expression = self.expression()
+    if isinstance(expression, Expression):
+      for column in expression.columns:
+        roles.setdefault(column, "feedback")
+    for column, role in roles.items():
+      if column not in available:
+        raise ValueError(
+            f"The log has no column {column!r}, which `{role}` names; its "
+            f"columns are {', '.join(available)}.")
+    roles = {elwc_rows.RECORD: "query", elwc_rows.PLACE: "position", **roles}
+    chosen = set()
+    for pattern in self.features:
+      if pattern in roles:
+        raise ValueError(
+            f"`features` names {pattern!r}, which is the `{roles[pattern]}`; "
+            "a model that sees it could not be served, or would learn the "
+            "bias. Leave it out.")
+      found = [pattern] if pattern in available else [
+          name for name in available if name not in roles and
+          fnmatch.fnmatchcase(name, pattern) and not any(
+              fnmatch.fnmatchcase(name, other) for other in _ROW_NUMBERS)]
+      if not found:
+        raise ValueError(
+            f"`features` has {pattern!r}, which matches no column; the columns "
+            "without another role are "
+            f"{', '.join(n for n in available if n not in roles)}.")
+      chosen.update(found)
+    return tuple(name for name in available if name in chosen)
+
+  def needed(self, available):
+    """All columns that must be read, in the order of the log."""
+    wanted = {column for _, column in self._named_roles()}
+    wanted.update(self.resolve(available))
+    wanted.update(self.feedback_columns(available))
+    return tuple(name for name in available if name in wanted)
+
+  def _named_roles(self):
+    """Yields (role, column) of all roles but features and feedback."""
+    for role in ("query", "position", "context", "weight", "timestamp",
+                 "randomized"):
+      if getattr(self, role) is not None:
+        yield role, getattr(self, role)
+    for column in self.item:
+      yield "item", column
+
+  def get_config(self):
+    """The arguments, ready for JSON.
+
+    Raises:
+      ValueError: if the feedback is a function, which JSON cannot hold.
+    """
+    if callable(self.feedback):
+      raise ValueError(
+          "`feedback` is a function, which cannot be saved with a model; give "
+          "an expression, such as 'click + 0.5*log1p(dwell)'.")
+    config = dataclasses.asdict(self)
+    return {**config, "features": list(self.features), "item": list(self.item)}
+
+  @classmethod
+  def from_config(cls, config):
+    """Rebuilds what `get_config` described."""
+    return cls(**config)

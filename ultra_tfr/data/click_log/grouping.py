@@ -1,0 +1,184 @@
+"""From rows in any order to requests, split into parts, on disk."""
+
+import dataclasses
+import os
+from typing import Optional
+
+import numpy as np
+
+from ultra_tfr.data import log_files
+from ultra_tfr.data.click_log import requests as requests_lib
+from ultra_tfr.data.click_log import sources as sources_lib
+from ultra_tfr.data.click_log import summary as summary_lib
+from ultra_tfr.data.log_statistics import FeatureStatistics
+
+PARTS = ("train", "valid", "test")
+MAX_POSITIONS = 1000
+# Rows of one bucket, which is what must fit into memory.
+_BUCKET_ROWS = 1 << 18
+_MAX_BUCKETS = 512
+# Times kept as a sample, to find where the parts are cut.
+_SAMPLED_TIMES = 200000
+
+
+@dataclasses.dataclass
+class Dealt:
+  """What one pass over the log found out.
+
+  Attributes:
+    paths: bucket files.
+    num_rows: all rows, rejected ones included.
+    positions: a sorted list of the positions that occur.
+    times: a sample of the rows' times.
+  """
+
+  paths: list
+  num_rows: int
+  positions: list
+  times: np.ndarray
+
+
+def deal_out(log, names, reader, rejections, folder, progress=None):
+  """Reads a log and deals its rows out to buckets by request.
+
+  Args:
+    log: as in `log_sources.read_batches`.
+    names: the columns to read.
+    reader: a `RowReader`.
+    rejections: `Rejections`.
+    folder: where the buckets go.
+    progress: a function of the number of rows so far, or None.
+
+  Returns:
+    `Dealt`.
+  """
+  rows_expected = sources_lib.estimate_rows(log)
+  writer = log_files.Writer(
+      folder, int(np.clip(rows_expected // _BUCKET_ROWS + 1, 1, _MAX_BUCKETS)))
+  positions, times, every = set(), np.zeros(0), 1
+  num_rows = 0
+  for batch in sources_lib.read_batches(log, names):
+    rows, rejected = reader.read(batch)
+    rejections.add(rejected)
+    num_rows += len(batch.rows) + len(batch.malformed)
+    if rows is not None:
+      writer.add(rows)
+      positions.update(np.unique(rows.position).tolist())
+      times = np.concatenate([times, rows.time[::every]])
+      while len(times) > _SAMPLED_TIMES:
+        times, every = times[::2], every * 2
+    if progress is not None:
+      progress(num_rows)
+  return Dealt(writer.close(), num_rows, sorted(positions), times)
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+  """Which position of the log is which position of the bias.
+
+  Attributes:
+    values: positions of the log in order, or None for slots, whose rows hold
+      their place already.
+    size: K.
+    pool: whether deeper ones share the last.
+  """
+
+  values: Optional[np.ndarray]
+  size: int
+  pool: bool = False
+
+  def find(self, positions):
+    """Positions from 1; 0 where unknown."""
+    if self.values is None:
+      return positions + 1
+    place = np.searchsorted(self.values, positions)
+    known = self.values[np.minimum(place, self.size - 1)] == positions
+    if self.pool:
+      known |= positions > self.values[-1]
+    return np.where(known, np.minimum(place, self.size - 1) + 1, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """Which part a request is in.
+
+  Attributes:
+    valid: share for validation.
+    test: share for testing.
+    cuts: times at which validation and test begin, or None to go by request.
+  """
+
+  valid: float
+  test: float
+  cuts: Optional[tuple] = None
+
+  def find(self, requests, times):
+    """Index into `PARTS` `[N]`, from `[N]` request numbers and times."""
+    if self.cuts is not None:
+      return np.searchsorted(self.cuts, times, side="right")
+    share = (requests % 1000003) / 1000003.0
+    return np.where(share < self.test, 2,
+                    np.where(share < self.test + self.valid, 1, 0))
+
+
+def group(paths, places, split, sources, rejections, reader, max_vocabulary,
+          folder):
+  """Sorts the rows of each bucket by request and splits them.
+
+  Args:
+    paths: bucket files of `deal_out`; they are removed.
+    places: `Places`.
+    split: `Split`.
+    sources: names of the sources by number.
+    rejections: `Rejections`.
+    reader: the `RowReader`, for the names of the features.
+    max_vocabulary: as in `FeatureStatistics`.
+    folder: the `TemporaryFolder` where the new files go.
+
+  Returns:
+    A tuple of the parts, a dict of `LoggedLists` by name, a `LogSummary`, and
+    the `FeatureStatistics` of the training part.
+  """
+  summary = summary_lib.LogSummary()
+  statistics = FeatureStatistics(
+      reader.numeric_features, reader.text_features, max_vocabulary)
+  files = {part: [] for part in PARTS}
+  for number, path in enumerate(paths):
+    rows = requests_lib.sort(log_files.read_rows(path))
+    os.remove(path)
+    unknown = places.find(rows.position) == 0
+    rows = _without(rows, unknown, "a position that the model does not know",
+                    sources, rejections)
+    if not len(rows.request):
+      continue
+    twice = np.zeros(len(rows.request), bool)
+    twice[1:] = (np.diff(rows.request) == 0) & (np.diff(rows.position) == 0)
+    rows = _without(rows, twice, "another row of the request has the same "
+                    "position", sources, rejections)
+    rows = rows._replace(position=places.find(rows.position))
+    starts = requests_lib.starts_of(rows)
+    part_of = split.find(rows.request[starts[:-1]],
+                         np.minimum.reduceat(rows.time, starts[:-1]))
+    of_row = np.repeat(part_of, np.diff(starts))
+    for i, part in enumerate(PARTS):
+      chosen = requests_lib.take(rows, np.flatnonzero(of_row == i))
+      if not len(chosen.request):
+        continue
+      summary.add(part, chosen, requests_lib.starts_of(chosen))
+      if part == "train":
+        statistics.add(chosen)
+      files[part].append(os.path.join(folder, f"{part}-{number}.arrow"))
+      log_files.write_rows(files[part][-1], chosen)
+  parts = {part: requests_lib.LoggedLists(
+      files[part], summary.requests[part], summary.rows[part], folder)
+           for part in PARTS}
+  return parts, summary, statistics
+
+
+def _without(rows, wrong, reason, sources, rejections):
+  if not wrong.any():
+    return rows
+  rejections.add([
+      (sources[source], int(row), reason)
+      for source, row in zip(rows.source[wrong], rows.row[wrong])])
+  return requests_lib.take(rows, np.flatnonzero(~wrong))

@@ -1,0 +1,243 @@
+"""Reading a click log: from files of impressions to requests in batches."""
+
+import dataclasses
+import os
+
+import numpy as np
+
+from ultra_tfr import checks
+from ultra_tfr.data import log_files
+from ultra_tfr.data.click_log import grouping
+from ultra_tfr.data.click_log import sources
+from ultra_tfr.data.click_log import summary as summary_lib
+from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log.grouping import PARTS
+from ultra_tfr.data.click_log.rows import RowReader
+
+# What floats leave where nothing should be left.
+_NO_SHARE = 1e-9
+
+
+class ClickLog:
+  """A click log, grouped by request and split into parts.
+
+  The rows are in a temporary folder, which goes when the object and its parts
+  do, or at `close`, or at the end of a `with` block.
+
+  Attributes:
+    columns: `LogColumns`.
+    positions: the positions as they are in the log; the first is position 1
+      of the bias, and so on.
+    pool_deeper: whether deeper positions share the last.
+    contexts: names by context id; one, "all", without contexts.
+    split: the shares of the validation and the test part.
+    parts: `log_store.LoggedLists` by name: "train", "valid" and "test".
+    statistics: of the features, see `log_statistics`.
+    summary: see `log_summary`; `summary_text()` shows it.
+    feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
+  """
+
+  def __init__(self, folder, columns, positions, pool_deeper, contexts, split,
+               parts, statistics, summary):
+    self.columns, self.positions = columns, positions
+    self.pool_deeper = pool_deeper
+    self.contexts, self.split, self.parts = contexts, split, parts
+    self.statistics, self.summary = statistics, summary
+    self.feedback_kind = "binary" if summary["binary_feedback"] else "graded"
+    self._folder = folder
+
+  def summary_text(self):
+    """The summary for people."""
+    return summary_lib.to_text(self.summary)
+
+  def schema(self):
+    """What another log must be read by for a model of this one.
+
+    Returns:
+      A dict ready for JSON; `read_click_log(.., schema=..)` takes it.
+    """
+    return {"columns": self.columns.get_config(), "positions": self.positions,
+            "pool_deeper": self.pool_deeper, "contexts": self.contexts,
+            "split": list(self.split),
+            "statistics": self.statistics, "feedback_kind": self.feedback_kind}
+
+  def close(self):
+    """Removes the temporary files."""
+    self._folder.remove()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused):
+    self.close()
+
+
+def read_click_log(log, columns=None, *, schema=None, positions=None,
+                   num_positions=None, valid=0.1, test=0.1, max_rejected=0.01,
+                   rejected_file=None, max_vocabulary=10000, progress=None):
+  """Reads a click log.
+
+  Memory holds a batch of rows, a bucket of requests (at most about 250,000
+  rows, or the largest request) and a few numbers a feature, not the log. Rows
+  of a request may be anywhere. What is wrong with a row costs that row, and is
+  written down.
+
+  Args:
+    log: a pandas `DataFrame`, or a file: Parquet, CSV, TSV, JSON lines, each
+      also compressed (.gz), or TFRecords of ELWC; or a folder, a pattern, or a
+      list of files. JSON lines and ELWC have the columns of their first rows.
+      In CSV, nothing, NA, N/A, NaN, null and None are missing values, unless
+      they are quoted.
+    columns: `LogColumns`. Not with `schema`.
+    schema: that of the `ClickLog` that a model was trained on: then columns,
+      positions and contexts are read as there, and other ones are rejected.
+    positions: the positions in order, the first one first, where they are
+      names. By default they are numbers, in their order; there may be gaps.
+    num_positions: deeper positions share the last of so many; by default each
+      has its own.
+    valid: share of the requests for validation; with a timestamp, those before
+      the test part.
+    test: share of the requests for testing; with a timestamp, the last ones.
+    max_rejected: the share of rows that may be rejected.
+    rejected_file: a CSV file to write rejected rows to, or None.
+    max_vocabulary: values of a text feature that are told apart.
+    progress: a function of the number of rows read so far, or None.
+
+  Returns:
+    A `ClickLog`.
+
+  Raises:
+    ValueError: if the log is not as described; too many rows are rejected; a
+      part has no request.
+    FileNotFoundError: if there is no log.
+
+  >>> import pandas as pd
+  >>> frame = pd.DataFrame({"q": [1, 1, 2, 2], "rank": [1, 3, 1, 3],
+  ...                       "click": [1, 0, 0, 1], "f": [.5, .1, .2, .3]})
+  >>> log = read_click_log(frame, LogColumns("q", "rank", "click", ("f",)),
+  ...                      valid=0, test=0)
+  >>> log.positions, log.summary["requests"]
+  ([1, 3], {'train': 2})
+  """
+  _check_arguments(columns, schema, positions, num_positions, valid, test,
+                   max_rejected)
+  places = features = None
+  if schema is not None:
+    positions = schema["positions"]
+    places = _places(positions, schema["pool_deeper"])
+    features = [[feature["name"] for feature in schema["statistics"][kind]]
+                for kind in ("numeric", "text")]
+    # Those of the model, in its order, whatever a pattern would find here.
+    columns = dataclasses.replace(LogColumns.from_config(schema["columns"]),
+                                  features=sum(features, []))
+  elif positions is not None:
+    positions = [str(position) for position in positions]
+    places = _places(positions, False)
+  available = sources.column_names(log)
+  by_name = places is not None and places.values is None
+  reader = RowReader(
+      columns, available, positions if by_name else None,
+      schema["contexts"] if schema and columns.context else (),
+      new_contexts=schema is None, features=features)
+  rejections = summary_lib.Rejections(rejected_file)
+  folder = log_files.TemporaryFolder()
+  try:
+    dealt = grouping.deal_out(
+        log, columns.needed(available), reader, rejections, folder, progress)
+    if not dealt.num_rows:
+      raise ValueError(f"{_name(log)}: there is no row; give a log with rows.")
+    if not dealt.paths:
+      rejections.check(dealt.num_rows, max_rejected)
+    if places is None:
+      positions = _numbered(dealt.positions, num_positions)
+      places = _places(positions, num_positions is not None)
+    cuts = _cuts(dealt.times, valid, test) if columns.timestamp else None
+    parts, summary, statistics = grouping.group(
+        dealt.paths, places, grouping.Split(valid, test, cuts),
+        reader.sources(), rejections, reader, max_vocabulary, folder)
+    rejections.check(dealt.num_rows, max_rejected)
+    _check_parts(log, summary, valid, test)
+  except BaseException:
+    folder.remove()
+    raise
+  finally:
+    rejections.close()
+  statistics = statistics.to_config()
+  contexts = reader.contexts or ["all"]
+  summary = summary.to_config(contexts, positions, rejections, statistics)
+  return ClickLog(
+      folder, columns, positions, places.pool, contexts, (valid, test), parts,
+      schema["statistics"] if schema else statistics, summary)
+
+
+def _check_arguments(columns, schema, positions, num_positions, valid, test,
+                     max_rejected):
+  if (columns is None) == (schema is None):
+    raise ValueError(
+        "Either `columns` or the `schema` of another log must be given, and "
+        "not both.")
+  if schema is not None and (positions is not None or
+                             num_positions is not None):
+    raise ValueError(
+        "`positions` and `num_positions` are those of the `schema`; leave them "
+        "out.")
+  if positions is not None:
+    if num_positions is not None:
+      raise ValueError(
+          "`num_positions` is for positions that are numbers; leave it or "
+          "`positions` out.")
+    if not positions or len({str(name) for name in positions}) < len(positions):
+      raise ValueError(
+          "`positions` must name each position once, the first one first, but "
+          f"is {positions!r}.")
+  if num_positions is not None:
+    checks.positive("num_positions", num_positions)
+  if not (valid >= 0 and test >= 0 and valid + test <= 1 + _NO_SHARE):
+    raise ValueError(
+        "`valid` and `test` must be shares that sum to at most 1, but are "
+        f"{valid} and {test}.")
+  if not 0 <= max_rejected <= 1:
+    raise ValueError(
+        f"`max_rejected` must be a share from 0 to 1, but is {max_rejected}.")
+
+
+def _name(log):
+  return log if isinstance(log, (str, os.PathLike)) else "The log"
+
+
+def _cuts(times, valid, test):
+  """Times at which validation and test begin."""
+  def after(share):
+    if share < _NO_SHARE or share > 1 - _NO_SHARE:
+      return -np.inf if share < _NO_SHARE else np.inf
+    return np.quantile(times, share)
+
+  return after(1 - valid - test), after(1 - test)
+
+
+def _numbered(found, num_positions):
+  """The positions of a log whose positions are numbers."""
+  if num_positions is not None:
+    return found[:num_positions]
+  if len(found) > grouping.MAX_POSITIONS:
+    raise ValueError(
+        f"The log has {len(found)} different positions, up to {found[-1]}; "
+        "check the column, or give `num_positions`: deeper ones then share the "
+        "last.")
+  return found
+
+
+def _places(positions, pool):
+  if all(isinstance(position, int) for position in positions):
+    return grouping.Places(np.array(positions, np.int64), len(positions),
+                               pool)
+  return grouping.Places(None, len(positions))
+
+
+def _check_parts(log, summary, valid, test):
+  for part, share in zip(PARTS, (1 - valid - test, valid, test)):
+    if share > _NO_SHARE and not summary.requests[part]:
+      raise ValueError(
+          f"{_name(log)}: no request is left for the {part} part "
+          f"({sum(summary.requests.values())} in all, of which it gets a share "
+          f"of {share:g}); give more data, or other shares `valid` and `test`.")

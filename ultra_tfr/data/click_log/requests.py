@@ -1,0 +1,212 @@
+"""Requests of a log, read back in batches from files of sorted rows."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+
+from ultra_tfr import checks
+from ultra_tfr.data.click_log.batches import Rows
+from ultra_tfr.data.log_files import read_rows
+
+
+class LoggedBatch(NamedTuple):
+  """Requests as padded arrays, items in display order.
+
+  Attributes:
+    numeric: `[B, L, F]` float32, NaN where missing.
+    texts: `[B, L, S]` object array of str, "" where missing.
+    feedback: `[B, L]` float32, -1 in padding.
+    positions: `[B, L]` int32 from 1, 0 in padding.
+    contexts: `[B, L]` int32.
+    weights: `[B, L]` float32, 0 in padding.
+    items: `[B, L]` int64, -1 where unknown and in padding.
+    randomized: `[B, L]` booleans.
+    requests: `[B]` int64, a number that stands for the request.
+  """
+
+  numeric: np.ndarray
+  texts: np.ndarray
+  feedback: np.ndarray
+  positions: np.ndarray
+  contexts: np.ndarray
+  weights: np.ndarray
+  items: np.ndarray
+  randomized: np.ndarray
+  requests: np.ndarray
+
+  @property
+  def places(self):
+    """`[B, L]` int64 from 1, the order shown, also of pooled positions."""
+    return np.broadcast_to(
+        np.arange(self.positions.shape[1]) + 1, self.positions.shape)
+
+
+def take(rows, indices):
+  """The `Rows` with these indices."""
+  chosen = pa.array(indices)
+  return Rows(*(column[indices] for column in rows[:-1]),
+              [pc.take(column, chosen) for column in rows.texts])
+
+
+def starts_of(rows):
+  """Where each request starts in sorted `Rows`, and their number at the end."""
+  changes = np.flatnonzero(np.diff(rows.request)) + 1
+  return np.concatenate([[0], changes, [len(rows.request)]]).astype(np.int64)
+
+
+def sort(rows):
+  """`Rows` by request, then position, then place in the log."""
+  order = np.lexsort((rows.row, rows.source, rows.position, rows.request))
+  return take(rows, order)
+
+
+class LoggedLists:
+  """The requests of one part of a log.
+
+  Args:
+    paths: bucket files of sorted rows.
+    num_requests: how many requests they hold.
+    num_rows: how many rows.
+    folder: the `TemporaryFolder` of the files, which they live as long as.
+  """
+
+  def __init__(self, paths, num_requests, num_rows, folder=None):
+    self._paths, self._folder = list(paths), folder
+    self._num_requests, self.num_rows = num_requests, num_rows
+
+  def __len__(self):
+    """Number of requests."""
+    return self._num_requests
+
+  def batches(self, batch_size=256, seed=None):
+    """All requests once.
+
+    Args:
+      batch_size: requests in a batch.
+      seed: an int or a sequence of ints, to shuffle by; None for the order of
+        the files.
+
+    Yields:
+      `LoggedBatch`, the last one with what is left.
+
+    Raises:
+      ValueError: if the log was closed.
+    """
+    batch_size = checks.positive("batch_size", batch_size)
+    generator = None if seed is None else np.random.default_rng(seed)
+    paths = list(self._paths)
+    if generator is not None:
+      generator.shuffle(paths)
+    rest = None
+    for path in paths:
+      if not os.path.exists(path):
+        raise ValueError(
+            "The log was closed, and its temporary files are gone; read it "
+            "again.")
+      rows = read_rows(path)
+      if rest is not None:
+        rows = _join(rest, rows)
+      starts = starts_of(rows)
+      order = np.arange(len(starts) - 1)
+      if generator is not None:
+        generator.shuffle(order)
+      whole = len(order) // batch_size * batch_size
+      for first in range(0, whole, batch_size):
+        yield _pad(rows, starts, order[first:first + batch_size])
+      rest = take(rows, _rows_of(starts, order[whole:]))
+    if rest is not None and len(rest.request):
+      starts = starts_of(rest)
+      yield _pad(rest, starts, np.arange(len(starts) - 1))
+
+  def dataset(self, batch_size=256, seed=0):
+    """An endless dataset for `fit`, shuffled anew in each pass.
+
+    Args:
+      batch_size: requests in a batch; a log with fewer gives them all.
+      seed: of the order.
+
+    Returns:
+      A `tf.data.Dataset` of inputs `{"numeric": [B, L, F], "texts":
+      [B, L, S]}` (those that there are), packed feedback `[B, L, 3]` and sample
+      weights `[B, L]`.
+
+    Raises:
+      ValueError: if there is no request.
+    """
+    if not len(self):
+      raise ValueError(
+          "This part of the log has no request; give it a share by `valid` or "
+          "`test`.")
+    size = min(batch_size, len(self))
+
+    def generate():
+      epoch = 0
+      while True:
+        for batch in self.batches(size, (seed, epoch)):
+          # The requests left over join in other passes: the order is new.
+          if len(batch.requests) == size:
+            yield (model_inputs(batch), packed_targets(batch), batch.weights)
+        epoch += 1
+
+    first = next(self.batches(size))
+    inputs = {
+        name: tf.TensorSpec([size, None, value.shape[-1]],
+                            tf.string if name == "texts" else tf.float32)
+        for name, value in model_inputs(first).items()}
+    return tf.data.Dataset.from_generator(generate, output_signature=(
+        inputs, tf.TensorSpec([size, None, 3]),
+        tf.TensorSpec([size, None]))).prefetch(2)
+
+
+def model_inputs(batch):
+  """What the model sees of a `LoggedBatch`: a dict of arrays."""
+  inputs = {"numeric": batch.numeric, "texts": batch.texts}
+  return {name: value for name, value in inputs.items() if value.shape[-1]}
+
+
+def packed_targets(batch):
+  """Feedback, positions and contexts of a `LoggedBatch`, `[B, L, 3]`."""
+  return np.stack([batch.feedback, batch.positions, batch.contexts],
+                  axis=-1).astype(np.float32)
+
+
+def _join(first, second):
+  return Rows(*(np.concatenate(pair) for pair in zip(first[:-1], second[:-1])),
+              [pa.chunked_array([*a.chunks, *b.chunks])
+               for a, b in zip(first.texts, second.texts)])
+
+
+def _rows_of(starts, requests):
+  sizes = np.diff(starts)[requests]
+  ends = np.cumsum(sizes)
+  total = int(ends[-1]) if len(ends) else 0
+  return np.arange(total) + np.repeat(starts[requests] - ends + sizes, sizes)
+
+
+def _pad(rows, starts, requests):
+  sizes = np.diff(starts)[requests]
+  place = np.arange(sizes.max(initial=1))
+  real = place < sizes[:, np.newaxis]
+  index = np.where(real, starts[requests, np.newaxis] + place, 0)
+  flat = pa.array(index.ravel())
+
+  def pad(values, filling):
+    values = values[index]
+    values[~real] = filling
+    return values
+
+  texts = np.empty((*index.shape, len(rows.texts)), object)
+  for i, column in enumerate(rows.texts):
+    values = np.array(pc.take(column, flat).to_pylist(), object)
+    texts[..., i] = np.where(real, values.reshape(index.shape), "")
+  return LoggedBatch(
+      numeric=pad(rows.numeric, 0.0), texts=texts,
+      feedback=pad(rows.feedback, -1.0),
+      positions=pad(rows.position, 0).astype(np.int32),
+      contexts=pad(rows.context, 0), weights=pad(rows.weight, 0.0),
+      items=pad(rows.item, -1), randomized=pad(rows.randomized, False),
+      requests=rows.request[starts[requests]])

@@ -1,0 +1,275 @@
+"""Rows of a log, checked and converted; what is rejected, and why."""
+
+import contextlib
+
+import numpy as np
+import pyarrow as pa
+
+from ultra_tfr.data.click_log import elwc_rows
+from ultra_tfr.data.click_log import values as values_lib
+from ultra_tfr.data.click_log.batches import Rows
+from ultra_tfr.data.click_log.expressions import Expression
+
+MAX_CONTEXTS = 100
+_LARGEST = np.finfo(np.float32).max
+
+
+class RowReader:
+  """Converts raw batches, batch after batch.
+
+  What a column is, number or text, is seen in the first batch.
+
+  Args:
+    columns: `LogColumns`.
+    available: the names of the log's columns.
+    slots: the names of the positions in order, or None where positions are
+      numbers.
+    contexts: the names of the contexts that are known already.
+    new_contexts: whether others may come.
+    features: a pair of names, of the features that are numbers and of those
+      that are texts; None to see that in the first batch.
+
+  Attributes:
+    numeric_features: their names.
+    text_features: their names.
+    contexts: names by id, growing.
+  """
+
+  def __init__(self, columns, available, slots=None, contexts=(),
+               new_contexts=True, features=None):
+    self._columns = columns
+    self._expression = columns.expression()
+    self._feedback_columns = columns.feedback_columns(available)
+    self._feedback_texts = None
+    self._features = columns.resolve(available)
+    self._slots = slots
+    self._ids = {name: i for i, name in enumerate(contexts)}
+    self._new_contexts = new_contexts
+    self._sources = {}
+    self._batch, self._rejects = None, None
+    self.numeric_features, self.text_features = features or (None, None)
+
+  @property
+  def contexts(self):
+    """Names of the contexts by id."""
+    return list(self._ids)
+
+  def read(self, batch):
+    """Converts a batch.
+
+    Args:
+      batch: a `RawBatch`.
+
+    Returns:
+      A tuple of `Rows`, or None without any, and a list of (source, row,
+      reason) of rejected rows.
+
+    Raises:
+      ValueError: if positions are names and their order is not known, there
+        are too many contexts, or a column cannot be used.
+    """
+    rejected = [(batch.source, bad.row, bad.reason) for bad in batch.malformed]
+    size = len(batch.rows)
+    if not size:
+      return None, rejected
+    self._batch, self._rejects = batch, np.full(size, None, object)
+    if self._feedback_texts is None:
+      self._find_kinds()
+    source = self._sources.setdefault(batch.source, len(self._sources))
+    roles = self._columns
+    request = values_lib.hashes(self._requests(source))
+    self._reject(request < 0, f"no request id in {roles.query}")
+    position = self._positions()
+    feedback = self._feedback()
+    weight = self._numbers(roles.weight, np.ones(size))
+    self._reject(weight < 0, f"a negative {roles.weight}")
+    time = self._times()
+    randomized = self._numbers(roles.randomized, np.zeros(size))
+    numeric = np.empty([size, len(self.numeric_features)], np.float32)
+    for i, name in enumerate(self.numeric_features):
+      numeric[:, i] = _to_float32(self._numeric_feature(name))
+    texts = [self._texts(name).fill_null("") for name in self.text_features]
+    items = self._items()
+    # Last, since only rows that stay may bring a context.
+    context = self._contexts()
+    kept = np.equal(self._rejects, None)
+    rejected += [(batch.source, int(batch.rows[i]), self._rejects[i])
+                 for i in np.flatnonzero(~kept)]
+    arrays = (request, position, _to_float32(feedback), context, items,
+              _to_float32(weight), time, randomized > 0, batch.rows,
+              np.full(size, source, np.int32), numeric)
+    mask = pa.array(kept)
+    return Rows(*(array[kept] for array in arrays),
+                [text.filter(mask) for text in texts]), rejected
+
+  def sources(self):
+    """The names of the sources, in the order of `Rows.source`."""
+    return list(self._sources)
+
+  def _find_kinds(self):
+    """Sees which columns are texts."""
+    if isinstance(self._expression, Expression):
+      self._feedback_texts = self._expression.text_columns
+    else:
+      self._feedback_columns = [
+          name for name in self._feedback_columns if
+          values_lib.is_number_or_text(self._batch.columns[name].type)]
+      self._feedback_texts = self._those_of_text(self._feedback_columns)
+    if self.numeric_features is None:
+      self.text_features = self._those_of_text(self._features)
+      self.numeric_features = [
+          name for name in self._features if name not in self.text_features]
+    position = self._columns.position
+    if self._slots is None and self._those_of_text([position]):
+      array = self._get(position)
+      names = pa.compute.unique(
+          array.filter(pa.array(values_lib.numbers(array)[1]))).to_pylist()
+      raise ValueError(
+          f"{self._batch.source}: the positions in {position!r} are names "
+          f"({', '.join(names[:5])}{', ..' if len(names) > 5 else ''}); say "
+          "their order by `positions`, the first one first.")
+
+  def _those_of_text(self, names):
+    return [name for name in names if values_lib.is_text(self._get(name))]
+
+  def _get(self, name):
+    """A column; rows of bytes that are no text are rejected."""
+    array = self._batch.columns[name]
+    with self._usable(name):
+      array, wrong = values_lib.plain(array)
+    self._reject(wrong, f"{name} is no UTF-8 text")
+    return array
+
+  @contextlib.contextmanager
+  def _usable(self, name):
+    """Says what is wrong with a column as a whole."""
+    try:
+      yield
+    except pa.ArrowException as error:
+      raise ValueError(
+          f"{self._batch.source}: the column {name!r} is of the type "
+          f"{self._batch.columns[name].type}, which cannot be used here; make "
+          "it a number or a text, or leave it out.") from error
+
+  def _reject(self, wrong, reason):
+    """Marks rows; the first reason stays."""
+    if wrong.any():
+      self._rejects[wrong & np.equal(self._rejects, None)] = reason
+
+  def _read_numbers(self, name):
+    """Numbers, NaN where missing, and where something else stands."""
+    array = self._get(name)
+    with self._usable(name):
+      return values_lib.numbers(array)
+
+  def _numbers(self, name, default):
+    """Numbers of a column that must have one in each row."""
+    if name is None:
+      return default
+    values, wrong = self._read_numbers(name)
+    self._reject(wrong, f"{name} is no number")
+    self._reject(np.isnan(values), f"{name} is missing")
+    self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
+    return values
+
+  def _texts(self, name):
+    array = self._get(name)
+    with self._usable(name):
+      return values_lib.texts(array)
+
+  def _requests(self, source):
+    texts = self._texts(self._columns.query)
+    if self._columns.query != elwc_rows.RECORD:
+      return texts
+    # Records are counted anew in each file.
+    return pa.compute.binary_join_element_wise(str(source), texts, ":")
+
+  def _positions(self):
+    name = self._columns.position
+    if self._slots is not None:
+      codes = pa.compute.index_in(
+          self._texts(name), pa.array(self._slots, pa.string()))
+      values = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+      self._reject(values < 0, f"{name} is none of the known slots")
+      return values.astype(np.int64)
+    values = self._numbers(name, None)
+    self._reject((values < 0) | (values != np.floor(values)) |
+                 (values > 1e9), f"{name} is no whole number from 0")
+    return np.where(np.equal(self._rejects, None), values, 0).astype(np.int64)
+
+  def _feedback(self):
+    arrays = {}
+    for name in self._feedback_columns:
+      if name in self._feedback_texts:
+        arrays[name] = np.array(self._texts(name).to_pylist(), object)
+        continue
+      arrays[name], wrong = self._read_numbers(name)
+      # A function may never look at it.
+      if isinstance(self._expression, Expression):
+        self._reject(wrong, f"{name} is no number")
+    with np.errstate(all="ignore"):
+      values = np.asarray(self._expression(arrays), np.float64)
+    if values.shape != self._rejects.shape:
+      raise ValueError(
+          "`feedback` must give one number a row, of the shape "
+          f"{list(self._rejects.shape)}, but gave the shape "
+          f"{list(values.shape)}; return an array as long as the columns.")
+    self._reject(np.isnan(values), "the feedback is missing")
+    self._reject(np.abs(values) > _LARGEST, "the feedback is infinite")
+    self._reject(values < 0, "the feedback is negative")
+    return values
+
+  def _times(self):
+    name = self._columns.timestamp
+    if name is None:
+      return np.zeros(len(self._rejects))
+    array = self._get(name)
+    with self._usable(name):
+      values, wrong = values_lib.seconds(array)
+    self._reject(wrong | ~np.isfinite(values), f"no time in {name}")
+    return values
+
+  def _numeric_feature(self, name):
+    values, wrong = self._read_numbers(name)
+    self._reject(wrong, f"{name} is no number")
+    self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
+    return values
+
+  def _contexts(self):
+    size = len(self._rejects)
+    name = self._columns.context
+    if name is None:
+      return np.zeros(size, np.int32)
+    texts = self._texts(name)
+    self._reject(texts.is_null().to_numpy(zero_copy_only=False),
+                 f"{name} is missing")
+    kept = texts.filter(pa.array(np.equal(self._rejects, None)))
+    if self._new_contexts:
+      for value in pa.compute.unique(kept).to_pylist():
+        self._ids.setdefault(value, len(self._ids))
+    if len(self._ids) > MAX_CONTEXTS:
+      raise ValueError(
+          f"{self._batch.source}: `context` {name!r} has more than "
+          f"{MAX_CONTEXTS} values, and each gets a bias of its own; take a "
+          "coarser column.")
+    codes = pa.compute.index_in(
+        texts, pa.array(list(self._ids), pa.string()))
+    ids = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+    self._reject(ids < 0, f"{name} is none of the known contexts")
+    return ids.astype(np.int32)
+
+  def _items(self):
+    names = self._columns.item
+    if not names:
+      return np.full(len(self._rejects), -1, np.int64)
+    texts = [self._texts(name) for name in names]
+    # A separator that no key has, so that "a","bc" is not "ab","c".
+    joined = texts[0] if len(texts) == 1 else (
+        pa.compute.binary_join_element_wise(*texts, "\x1f"))
+    return values_lib.hashes(joined)
+
+
+def _to_float32(values):
+  # What overflows is rejected.
+  with np.errstate(over="ignore"):
+    return values.astype(np.float32)

@@ -1,0 +1,175 @@
+"""The choice of a checkpoint, by true labels or by clicks, and the backup."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr.core import counterfactual
+from ultra_tfr.core import masking
+from ultra_tfr.evaluation import held_out
+from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import runs
+from ultra_tfr.heads import ranking_head
+
+PICKS = ("labels", "clicks")
+# Visits of each validation list, so that clicks decide with little noise.
+_VISITS = 20
+# Inverse propensities beyond this add more noise than they take bias away.
+_MIN_EXAMINATION = 0.05
+_BATCH_LISTS = 1024
+
+
+class KeepBest(tf.keras.callbacks.Callback):
+  """Validates at the end of each epoch and remembers the best weights.
+
+  `"labels"` is NDCG@10 on true labels; `"clicks"` is the self-normalised DCG@10
+  of simulated feedback on the lists that users saw, with the inverse of what
+  the method knows of examination as weights. Values by clicks compare only
+  with the same weights, so all validations are judged again by the curve that
+  training ends with; the logs have those of the moment. They are noisy, so the
+  choice is `evaluation.held_out.last_as_good`. Training ends with the best
+  weights by labels.
+
+  With a folder the best weights by labels are written to `checkpoints/best` in
+  it, and all that is remembered to a file, which the next object reads: so a
+  training that was killed goes on with what it had. Put it before the backup.
+
+  Args:
+    valid: `RankingLists` with true labels.
+    valid_stream: `FeedbackStream` of the same lists as users saw them.
+    curve: a function that gives the examination `[K]` of the moment, or None
+      where the method knows none.
+    folder: an existing one, or None.
+    slack: of `last_as_good`; 0 for a training whose steps do not fall.
+
+  Attributes:
+    held_out: batches of (features, mean feedback) of what users saw.
+  """
+
+  def __init__(self, valid, valid_stream, curve=lambda: None, folder=None,
+               slack=2.0):
+    super().__init__()
+    self._folder, self._slack = folder, slack
+    self._valid, self._curve = valid, curve
+    feedback = valid_stream.mean_feedback(_VISITS)
+    self.held_out = [
+        (valid_stream.features[start:start + _BATCH_LISTS],
+         feedback[start:start + _BATCH_LISTS])
+        for start in range(0, len(feedback), _BATCH_LISTS)]
+    self._best_value = -np.inf
+    # The step of each pick, and the weights of each validation by step.
+    self._picked = dict.fromkeys(PICKS)
+    self._weights = {}
+    # Validations up to this step were counted before the training was killed.
+    self._counted = 0
+    if folder is not None:
+      self._read()
+
+  def on_epoch_end(self, epoch, logs=None):
+    """Validates."""
+    del epoch
+    value = ranking.evaluate(self.model, self._valid, (10,))["ndcg@10"]
+    if logs is not None:
+      logs["val_ndcg@10"] = value
+      dcg, gain = self._judge_by_clicks()
+      logs["val_snips_dcg@10"] = (
+          float(dcg.sum() / gain.sum()) if gain.any() else 0.0)
+    step = int(self.model.optimizer.iterations)
+    if step <= self._counted:
+      return
+    self._weights[step] = self.model.get_weights()
+    if value > self._best_value:
+      self._best_value, self._picked["labels"] = value, step
+    if self._folder is not None:
+      if step == self._picked["labels"]:
+        self.model.save_weights(
+            os.path.join(self._folder, "checkpoints", "best"))
+      self._write(step)
+
+  def on_train_end(self, logs=None):
+    """Judges by clicks, and ends with the best weights by labels."""
+    del logs
+    steps, found = sorted(self._weights), []
+    for step in steps:
+      self.model.set_weights(self._weights[step])
+      dcg, gain = self._judge_by_clicks()
+      found.append(dcg)
+    if steps:
+      self._picked["clicks"] = steps[
+          held_out.last_as_good(found, gain, self._slack)]
+    self.restore("labels")
+
+  def restore(self, pick):
+    """Gives the model the weights of a pick; the last ones if there is none.
+
+    Args:
+      pick: `"labels"`, or after training `"clicks"`.
+    """
+    step = self._picked[pick]
+    if step is not None:
+      self.model.set_weights(self._weights[step])
+
+  def picks_agree(self):
+    """Whether labels and clicks chose the same weights."""
+    return len(set(self._picked.values())) == 1
+
+  def _write(self, step):
+    arrays = {"step": step, "best": self._best_value,
+              "labels": self._picked["labels"] or 0}
+    for kept, weights in self._weights.items():
+      arrays.update({f"{kept}_{i}": w for i, w in enumerate(weights)})
+    path = os.path.join(self._folder, runs.BEST)
+    # Its name must end so, or numpy would give it another one.
+    part = f"{path}.part.npz"
+    np.savez(part, **arrays)
+    os.replace(part, path)
+
+  def _read(self):
+    path = os.path.join(self._folder, runs.BEST)
+    if not os.path.exists(path):
+      return
+    with np.load(path, allow_pickle=False) as arrays:
+      self._counted = int(arrays["step"])
+      self._best_value = float(arrays["best"])
+      self._picked["labels"] = int(arrays["labels"]) or None
+      names = [name.split("_") for name in arrays if "_" in name]
+      for kept in {step for step, _ in names}:
+        count = sum(step == kept for step, _ in names)
+        self._weights[int(kept)] = [
+            arrays[f"{kept}_{i}"] for i in range(count)]
+
+  def _judge_by_clicks(self):
+    """DCG and gain of each list, `[N]`, by the curve of the moment."""
+    curve = self._curve()
+    examination = 1.0 if curve is None else np.maximum(
+        np.asarray(curve) / curve[0], _MIN_EXAMINATION)
+    found = []
+    for features, feedback in self.held_out:
+      totals = counterfactual.request_totals(
+          ranking_head(self.model(features, training=False)),
+          tf.constant(feedback / examination, tf.float32),
+          masking.valid_items(tf.constant(feedback)), (10,))
+      found.append((totals.dcg[:, 0], totals.gain))
+    return tuple(np.concatenate(part) for part in zip(*found))
+
+
+class Backup(tf.keras.callbacks.BackupAndRestore):
+  """Backs up after each epoch, and says where a training goes on.
+
+  The backup outlives `fit`: what comes after it can be killed too.
+
+  Args:
+    folder: that of the training; the backup is `backup` in it.
+  """
+
+  def __init__(self, folder):
+    super().__init__(
+        os.path.join(folder, runs.BACKUP), delete_checkpoint=False)
+
+  def on_train_begin(self, logs=None):
+    """Restores."""
+    super().on_train_begin(logs)
+    step = int(self.model.optimizer.iterations)
+    if step:
+      print(f"Resuming at step {step}, from {self.backup_dir}.", flush=True)

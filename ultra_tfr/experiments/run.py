@@ -1,0 +1,289 @@
+"""Training one named method on simulated feedback, and judging the result."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import time
+from typing import Optional
+
+from absl import logging
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import methods
+from ultra_tfr import scorers
+from ultra_tfr.data.lists import RankingLists
+from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import checkpoints
+from ultra_tfr.experiments import runs
+from ultra_tfr.experiments.loggers import logger_scores
+from ultra_tfr.layers import INITIAL_SCALE
+from ultra_tfr.logged_order import LoggedOrderGuard
+from ultra_tfr.simulation.click_models import CLICK_MODELS
+from ultra_tfr.simulation.feedback_stream import FeedbackStream
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What all methods share, so that they compete on equal terms.
+
+  Attributes:
+    hidden_units: of each tower.
+    activation: of each tower.
+    layer_norm: of each tower.
+    dropout: of each tower.
+    batch_size: lists in a batch.
+    steps: batches in all.
+    learning_rate: of Adam at the start; it falls to 0 by a cosine.
+    validate_every: steps between two validations, a Keras epoch; fewer steps
+      than that are validated once.
+
+  Raises:
+    ValueError: if the steps are not a whole number of epochs.
+  """
+
+  hidden_units: tuple[int, ...] = (512, 256, 128)
+  activation: str = "elu"
+  layer_norm: bool = True
+  dropout: float = 0.0
+  batch_size: int = 256
+  steps: int = 2000
+  learning_rate: float = 1e-3
+  validate_every: int = 100
+
+  def __post_init__(self):
+    if self.steps > self.validate_every and self.steps % self.validate_every:
+      raise ValueError(
+          f"`steps` ({self.steps}) must be a multiple of `validate_every` "
+          f"({self.validate_every}), so that the last checkpoint is validated "
+          "too; change one of them.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """Displayed lists with simulated users, and labelled lists to judge by.
+
+  Attributes:
+    stream: what the users were shown, and what they do.
+    valid: `RankingLists` for the choice of the checkpoint.
+    test: `RankingLists` for the result.
+    train_features: `[D, F]`, of which the preprocessing takes mean and
+      variance.
+    true_examination: `[K]`, or None where the click model has no such curve.
+    valid_stream: what the same users were shown of the validation lists, for
+      the choice of a checkpoint without labels.
+  """
+
+  stream: FeedbackStream
+  valid: RankingLists
+  test: RankingLists
+  train_features: np.ndarray
+  true_examination: Optional[np.ndarray]
+  valid_stream: FeedbackStream
+
+  @property
+  def num_positions(self):
+    """Displayed positions."""
+    return self.stream.labels.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pick:
+  """What one choice of the checkpoint leads to.
+
+  Attributes:
+    metrics: NDCG on the test lists, `{"ndcg@10": ..}`.
+    by_query: `[Q]`, NDCG@10 of each test query with a relevant document.
+  """
+
+  metrics: dict[str, float]
+  by_query: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What came out of one training.
+
+  Attributes:
+    metrics: NDCG on the test lists, `{"ndcg@10": ..}`, of the checkpoint that
+      is best on validation labels.
+    examination: `[K]`, the estimated curve relative to position 1 after the
+      last step (not that of the best checkpoint), or None for a method that
+      estimates none.
+    seconds: wall time.
+    model: the Keras model with the weights of the best validation.
+    picks: `Pick` by what chose the checkpoint: `"labels"`, or `"clicks"` of
+      simulated users, corrected by what the method knows of positions.
+  """
+
+  metrics: dict[str, float]
+  examination: Optional[np.ndarray]
+  seconds: float
+  model: tf.keras.Model
+  picks: Mapping[str, Pick] = dataclasses.field(default_factory=dict)
+
+
+def true_curve(click_model, num_positions):
+  """The examination by position `[K]` of a click model that has one, or None.
+
+  Args:
+    click_model: a `simulation.click_models` model.
+    num_positions: K.
+  """
+  if not hasattr(click_model, "examination"):
+    return None
+  return click_model.examination(num_positions)
+
+
+def make_click_model(lists, names, name):
+  """Simulated users for labelled lists, e.g. of LETOR files.
+
+  Args:
+    lists: `RankingLists` of each file, or None for none.
+    names: of the files, for the messages.
+    name: a key of `CLICK_MODELS`.
+
+  Returns:
+    A click model that knows the highest grade of all files.
+
+  Raises:
+    ValueError: if a label is no whole grade.
+  """
+  for part, path in zip(lists, names):
+    odd = part.labels[part.labels != np.round(part.labels)] if part else ()
+    if len(odd):
+      raise ValueError(
+          f"{path}: labels must be whole grades, from which clicks are "
+          f"simulated, but there is {odd[0]:g}; round them.")
+  grades = int(max(part.labels.max() for part in lists if part))
+  return CLICK_MODELS[name](max_grade=max(grades, 1))
+
+
+def make_task(train, valid, test, click_model, *, feedback="click",
+              num_positions=10, logger="weak", initial_fraction=0.01, seed=0):
+  """Shows the top of a logging policy's lists to simulated users.
+
+  Args:
+    train: `RankingLists` with true labels.
+    valid: `RankingLists`.
+    test: `RankingLists`.
+    click_model: a `simulation.click_models` model.
+    feedback: `"click"` or `"dwell"`.
+    num_positions: how many documents of a list are displayed.
+    logger: the policy, see `experiments.loggers.logger_scores`.
+    initial_fraction: share of the training queries whose labels the weak
+      logger sees.
+    seed: of the policy and the feedback.
+
+  Returns:
+    A `Task`.
+  """
+  streams = []
+  for lists, scores in zip((train, valid), logger_scores(
+      train, (train, valid), logger, initial_fraction, seed)):
+    shown = lists.sort_by(scores, top=num_positions)
+    features, labels = shown.pad(num_positions)
+    streams.append(
+        FeedbackStream(features, labels, click_model, feedback, seed))
+  return Task(streams[0], valid, test, train.features,
+              true_curve(click_model, num_positions), streams[1])
+
+
+def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
+        verbose=0):
+  """Trains a method and evaluates its best checkpoint on the test lists.
+
+  Args:
+    name: a key of `methods.METHODS`.
+    task: a `Task`.
+    settings: `Settings`.
+    feedback: what the stream of the task gives, `"click"` or `"dwell"`.
+    seed: of the initialisation.
+    model_dir: where checkpoints, TensorBoard logs and the exported ranker go,
+      or None. There is a backup in it until the end, with which another call
+      of the same arguments goes on: as if nothing had been, but for the random
+      numbers of dropout and of sampled targets.
+    verbose: as in Keras's `fit`.
+
+  Returns:
+    An `Outcome`, with the time of this call alone.
+  """
+  start = time.monotonic()
+  if model_dir is not None:
+    runs.begin(model_dir)
+  method = methods.find(name)
+  tf.keras.utils.set_random_seed(seed)
+  model = scorers.build_model(
+      task.train_features.shape[1],
+      scorers.feature_preprocessing(task.train_features), method.num_heads,
+      settings.hidden_units, settings.activation, settings.layer_norm,
+      settings.dropout)
+  loss, bias, callbacks = method.build(
+      task.num_positions, feedback, task.true_examination)
+  if method.starts_relevance:
+    scorers.start_relevance(
+        model, _highest_click_rate(task.stream) / INITIAL_SCALE)
+  rate = tf.keras.optimizers.schedules.CosineDecay(
+      settings.learning_rate, settings.steps)
+  model.compile(tf.keras.optimizers.Adam(rate), loss)
+
+  def curve():
+    if method.knows_examination:
+      return task.true_examination
+    if method.estimates_examination:
+      return bias.propensities()["examination"]
+    return None
+
+  keeper = checkpoints.KeepBest(
+      task.valid, task.valid_stream, curve, model_dir)
+  validators = [keeper]
+  if getattr(bias, "logged_order_weight", None) is not None:
+    validators.append(LoggedOrderGuard(keeper.held_out))
+  if model_dir is None:
+    callbacks = [*callbacks, *validators]
+  else:
+    # An epoch counts when all of it is written: the backup comes after what
+    # validates. It restores before EM looks at what the epoch begins with.
+    callbacks = [
+        *validators, checkpoints.Backup(model_dir), *callbacks,
+        tf.keras.callbacks.TensorBoard(
+            os.path.join(model_dir, "logs"), write_graph=False)]
+  steps_per_epoch = min(settings.validate_every, settings.steps)
+  model.fit(
+      task.stream.dataset(settings.batch_size, method.learn_from,
+                          start=lambda: model.optimizer.iterations),
+      steps_per_epoch=steps_per_epoch,
+      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
+      verbose=verbose)
+  examination = curve() if method.estimates_examination else None
+  if model_dir is not None:
+    exported = os.path.join(model_dir, "model")
+    scorers.export_ranker(model, exported)
+    logging.info("Exported the ranking model to %s.", exported)
+  picks = {"labels": _judge(model, task.test)}
+  if keeper.picks_agree():
+    picks["clicks"] = picks["labels"]
+  else:
+    keeper.restore("clicks")
+    picks["clicks"] = _judge(model, task.test)
+    keeper.restore("labels")
+  outcome = Outcome(picks["labels"].metrics, examination,
+                    time.monotonic() - start, model, picks)
+  if model_dir is not None:
+    runs.finish(model_dir, {
+        "metrics": outcome.metrics, "examination": examination,
+        "seconds": outcome.seconds})
+  return outcome
+
+
+def _judge(model, lists):
+  """The `Pick` of a model's present weights."""
+  scores = ranking.score_lists(model, lists)
+  return Pick(ranking.ndcg(lists, scores), ranking.ndcg_by_list(lists, scores))
+
+
+def _highest_click_rate(stream):
+  """The share of feedback at the position that gets it most often."""
+  feedback = stream.draw(0)
+  shown = np.maximum((feedback >= 0).sum(axis=0), 1)
+  return ((feedback > 0).sum(axis=0) / shown).max()

@@ -1,0 +1,1 @@
+"""A trained click log: fitting, judging and reporting."""

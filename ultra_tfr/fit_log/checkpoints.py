@@ -1,0 +1,167 @@
+"""Scores of logged requests, and the choice of a checkpoint by them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import logged_order
+from ultra_tfr.data.click_log import requests as requests_lib
+from ultra_tfr.evaluation import held_out
+from ultra_tfr.evaluation import log_totals
+from ultra_tfr.fit_log import scoring
+from ultra_tfr.fit_log.scoring import Bias
+from ultra_tfr.heads import split_heads
+
+_MONITOR = "val_snips_dcg@10"
+# Requests that one validation looks at, so that it takes seconds on any log.
+_VALIDATION_REQUESTS = 20000
+
+
+def predict(model, batch):
+  """Scores and relevance probabilities of a `LoggedBatch`.
+
+  Args:
+    model: a model made by `log_model.build_log_model`.
+    batch: a `LoggedBatch`.
+
+  Returns:
+    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
+    model without a relevance head.
+  """
+  inputs = {name: tf.constant(value) for name, value in
+            requests_lib.model_inputs(batch).items()}
+  heads = split_heads(model(inputs, training=False))
+  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
+  return heads[0].numpy(), relevance
+
+
+class Validation(NamedTuple):
+  """How a ranker does on the validation part.
+
+  Attributes:
+    dcg: `[N]`, DCG@10 of each request.
+    gain: `[N]`, of each request.
+    log_likelihood: of the clicks, a weighted mean over items; NaN without a
+      bias or items.
+  """
+
+  dcg: np.ndarray
+  gain: np.ndarray
+  log_likelihood: float
+
+  @property
+  def value(self):
+    """SNIPS DCG@10, NaN without feedback."""
+    total = self.gain.sum()
+    return float(self.dcg.sum() / total) if total > 0 else float("nan")
+
+
+class KeepBest(tf.keras.callbacks.Callback):
+  """Validates on the log each epoch and ends with the best weights.
+
+  The value is SNIPS DCG@10 by what the bias layer knows. All validations are
+  judged again by the bias that training ends with, and the choice among them is
+  `evaluation.held_out.last_as_good`. The weight of the logged order moves by the
+  same feedback, see `logged_order`, where the layer has one.
+
+  Args:
+    log: a `ClickLog`; without a validation part the last weights stay, and the
+      logged order, which nothing could tell from a better one, has no weight.
+    method_name: of the method that is trained.
+    layer: its bias layer, or None.
+
+  Attributes:
+    bias: the `Bias` that training ended with, or None without a layer.
+    validation: the `Validation` of the weights that it ended with, by that
+      bias, or None without a validation part.
+  """
+
+  def __init__(self, log, method_name, layer):
+    super().__init__()
+    self._valid = log.parts["valid"]
+    self._binary = log.feedback_kind == "binary"
+    self._method_name, self._layer = method_name, layer
+    # What `_validate` finds, and the weights, of each validation.
+    self._kept = []
+    self.bias = self.validation = None
+    self._is_guarded = getattr(layer, "logged_order_weight", None) is not None
+
+  def _bias(self):
+    if self._layer is None:
+      return None
+    return Bias.of_layer(self._method_name, self._layer)
+
+  def on_train_begin(self, logs=None):
+    del logs
+    if self._is_guarded and not len(self._valid):
+      self._layer.logged_order_weight.assign(0.0)
+
+  def on_epoch_end(self, epoch, logs=None):
+    if not np.isfinite(logs["loss"]):
+      raise ValueError(
+          "The training diverged: its loss was no number any more after "
+          f"validation {epoch + 1}; lower the learning rate.")
+    if not len(self._valid):
+      return
+    bias = self._bias()
+    found = self._validate(bias)
+    logs[_MONITOR] = found.value
+    if bias is not None:
+      logs["val_log_likelihood"] = found.log_likelihood
+    if self._is_guarded:
+      logs["val_lead"] = logged_order.move_weight(
+          self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
+      logs["logged_order_weight"] = float(
+          self._layer.logged_order_weight.numpy())
+    self._kept.append((found, self.model.get_weights()))
+
+  def _batches(self):
+    """The requests of one validation."""
+    seen = 0
+    for batch in self._valid.batches(1024):
+      yield batch
+      seen += len(batch.feedback)
+      if seen >= _VALIDATION_REQUESTS:
+        break
+
+  def _logged_dcg(self, bias):
+    """DCG@10 of the logged order and of its reverse, each `[N]`."""
+    logged, reverse = (log_totals.LogTotals(topn=(10,)) for _ in range(2))
+    for batch in self._batches():
+      for totals, order in ((logged, -batch.places), (reverse, batch.places)):
+        scoring.add_totals(totals, order, batch, bias, self._binary)
+    return [log_totals.split_columns(totals.table())[1].dcg[:, 0]
+            for totals in (logged, reverse)]
+
+  def _validate(self, bias):
+    """Judges by clicks, and with a bias tells how likely they are."""
+    totals = log_totals.LogTotals(topn=(10,))
+    clicks = scoring.ClickRows()
+    for batch in self._batches():
+      scores, relevance = predict(self.model, batch)
+      scoring.add_totals(totals, scores, batch, bias, self._binary)
+      if bias is not None:
+        clicks.add(bias, relevance, batch)
+    _, requests = log_totals.split_columns(totals.table())
+    likelihood = clicks.likelihood()
+    return Validation(
+        requests.dcg[:, 0], requests.gain[:, 0],
+        float("nan") if likelihood is None else likelihood.log_likelihood)
+
+  def on_train_end(self, logs=None):
+    del logs
+    # The bias is that after the last step: it converges, and does not overfit.
+    self.bias = self._bias()
+    if not self._kept:
+      return
+    judged = []
+    for found, weights in self._kept:
+      if self.bias is not None:
+        self.model.set_weights(weights)
+        found = self._validate(self.bias)
+      judged.append(found)
+    best = held_out.last_as_good(
+        [found.dcg for found in judged], judged[-1].gain)
+    self.validation = judged[best]
+    self.model.set_weights(self._kept[best][1])

@@ -1,0 +1,175 @@
+"""What a click log can tell about the bias of its positions, and what not."""
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+
+from ultra_tfr import log_sample
+from ultra_tfr import output
+from ultra_tfr.evaluation import click_model_fit
+from ultra_tfr.evaluation import harvesting
+from ultra_tfr.fit_log import findings
+
+HARVESTS = ("adjacent", "pivot", "all_pairs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+  """What was found out about a log.
+
+  Attributes:
+    method: that estimated the bias.
+    positions: as in the log, in order.
+    contexts: the curves by name of the context: a dict of curves by name, see
+      `diagnose`; each a dict of lists "value", and "low" and "high" or None.
+    swap_counts: `[K, K]`, the items seen at both positions in one context, or
+      None where items are not identified. Each context counts: an item of two
+      contexts is two.
+    num_items: `[K]`, the items seen at the position and elsewhere, likewise.
+    components: `[K]`, positions with the same number are connected by swaps,
+      likewise.
+    logger_strength: a dict of "value", "low" and "high": Spearman's correlation
+      within requests between the order shown and the learned relevance. (The
+      ranker itself may have been made to follow that order.)
+    trust: `[C, K, K]` matrices by name, or an empty dict.
+    click_irrelevant: by context `[K]`, how often an irrelevant item that is
+      seen gets feedback, relative to a relevant one; empty if the method does
+      not say.
+    history: of the training, see `fit_log.training.FittedLog`.
+    num_requests: how many the diagnosis rests on.
+    num_items_clicked: rows with feedback among them.
+    effective_sample_size: of these, with inverse propensities as weights.
+    weight_clipped: the share of pair weight that the loss clipped at the end of
+      training, or None.
+    sentences: what this means, for people.
+    warnings: why debiasing may hurt, for people.
+  """
+
+  method: str
+  positions: list
+  contexts: dict
+  swap_counts: Optional[np.ndarray]
+  num_items: Optional[np.ndarray]
+  components: Optional[np.ndarray]
+  logger_strength: dict
+  trust: dict
+  click_irrelevant: dict
+  history: dict
+  num_requests: int
+  num_items_clicked: int
+  effective_sample_size: float
+  weight_clipped: Optional[float]
+  sentences: list
+  warnings: list
+
+  def to_json(self):
+    """The findings as nested dicts, NaN as None."""
+    return output.plain(dataclasses.asdict(self))
+
+
+def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
+             max_requests=200000):
+  """Examines a log with a ranker and a bias that were trained on it.
+
+  The curves of a context, each relative to position 1:
+
+      "trained"     what EM had at the end of training
+      "em"          EM with the relevance of the trained model held fixed, and
+                    intervals: sampling error only, for given relevance
+      "adjacent", "pivot", "all_pairs"  intervention harvesting: from items
+                    that were seen at several positions, without any model
+      "randomized"  the click rate where the order was random
+
+  Args:
+    log: a `ClickLog`.
+    fitted: a `fit_log.training.FittedLog` with a bias.
+    replicates: of the bootstrap over requests.
+    level: of its intervals.
+    seed: of its draws.
+    max_requests: how many requests to look at.
+
+  Returns:
+    A `Diagnosis`.
+
+  Raises:
+    ValueError: if the method estimated no bias.
+  """
+  if fitted.bias is None:
+    raise ValueError(
+        "The model was trained by a method that estimates no bias; diagnose "
+        "one that was trained by 'unbiased' or 'unbiased-ipw'.")
+  sample = log_sample.draw(log, fitted.model, max_requests)
+  size = len(log.positions)
+  options = {"replicates": replicates, "level": level, "seed": seed}
+  bias = fitted.bias
+  relative = bias.relative()
+  fit = click_model_fit.fit_click_model(
+      sample.positions, sample.contexts, sample.clicked, sample.relevance,
+      sample.requests, bias.click_relevant, bias.click_irrelevant, **options)
+  identified = bool((sample.items >= 0).any())
+  contexts = {}
+  for c, name in enumerate(log.contexts):
+    rows = sample.contexts == c
+    curves = {
+        "trained": _curve(relative[c]),
+        "em": _curve(fit.examination.value[c], fit.examination.low[c],
+                     fit.examination.high[c])}
+    if identified:
+      found = harvesting.harvest(
+          sample.items[rows], sample.positions[rows], sample.clicked[rows],
+          sample.requests[rows], size, sample.weights[rows], **options)
+      curves.update({kind: _curve(*_parts(getattr(found, kind)))
+                     for kind in HARVESTS})
+    if sample.randomized[rows].any():
+      curves["randomized"] = _curve(*_parts(harvesting.randomized_click_rate(
+          sample.positions[rows], sample.clicked[rows], sample.requests[rows],
+          sample.randomized[rows], size, sample.weights[rows], **options)))
+    contexts[name] = curves
+  # What changes its position together with the context tells nothing: the bias
+  # is another there. So an item is another one in each context.
+  whole = harvesting.harvest(
+      np.where(sample.items < 0, -1, np.unique(
+          sample.items, return_inverse=True)[1] * len(log.contexts) +
+               sample.contexts),
+      sample.positions, sample.clicked, sample.requests, size, sample.weights,
+      replicates=1, level=level) if identified else None
+  follows = click_model_fit.position_follows_scores(
+      sample.relevance, sample.places, sample.requests, **options)
+  weight = sample.weights[sample.clicked] / relative[
+      sample.contexts, sample.positions - 1][sample.clicked]
+  clipped = fitted.history.get("weight_clipped", [])
+  irrelevant = {} if bias.click_irrelevant is None else {
+      name: bias.click_irrelevant[c] / bias.click_relevant[c]
+      for c, name in enumerate(contexts)}
+  result = Diagnosis(
+      method=bias.method, positions=list(log.positions), contexts=contexts,
+      swap_counts=whole and whole.swap_counts,
+      num_items=whole and whole.num_items,
+      components=whole and whole.components,
+      logger_strength={"value": follows.value, "low": follows.low,
+                       "high": follows.high},
+      trust={name: getattr(bias, name)
+             for name in ("trust_positive", "trust_negative")
+             if getattr(bias, name) is not None},
+      click_irrelevant=irrelevant,
+      history=fitted.history,
+      num_requests=len(np.unique(sample.requests)),
+      num_items_clicked=int(sample.clicked.sum()),
+      effective_sample_size=float(weight.sum() ** 2 / max(
+          np.square(weight).sum(), np.finfo(np.float64).tiny)),
+      weight_clipped=clipped[-1] if clipped else None, sentences=[],
+      warnings=[])
+  sentences, warnings = findings.explain(result, level)
+  if not sample.is_complete:
+    sentences.insert(0, f"The diagnosis rests on {result.num_requests} of "
+                     f"{sum(log.summary['requests'].values())} requests.")
+  return dataclasses.replace(result, sentences=sentences, warnings=warnings)
+
+
+def _parts(estimate):
+  return estimate.value, estimate.low, estimate.high
+
+
+def _curve(value, low=None, high=None):
+  return output.plain({"value": value, "low": low, "high": high})

@@ -1,0 +1,274 @@
+"""Training a ranker and the bias of its positions from a click log."""
+
+import dataclasses
+import itertools
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from ultra_tfr import checks
+from ultra_tfr import log_model
+from ultra_tfr import methods
+from ultra_tfr import output
+from ultra_tfr import scorers
+from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log.scoring import Bias
+from ultra_tfr.layers import INITIAL_SCALE
+
+# Those that learn from feedback alone, with a bias for each context or without.
+METHODS = ("unbiased", "unbiased-trust", "unbiased-ipw", "unbiased-bayes",
+           "naive-pairwise", "paper-opt", "paper-bayes", "paper-ipw")
+# Those that say how likely a click is. Pairwise trust bias does not.
+PREDICT_CLICKS = ("unbiased", "unbiased-trust", "unbiased-ipw", "paper-ipw")
+SCHEMA_FILE = "log.json"
+_MODEL_FILE = "training_model.keras"
+_PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedLog:
+  """A ranker that was trained on a log.
+
+  Attributes:
+    model: the Keras model, with all heads.
+    bias: `Bias`, or None for a method that estimates none.
+    schema: how the log was read, see `ClickLog.schema`.
+    history: a dict of lists by name, a value for each validation, None for
+      NaN: "step", "loss", and with a validation part "val_snips_dcg@10"; with a
+      bias also "examination_change" and "weight_clipped", see `PropensityEM`,
+      and "val_log_likelihood", of clicks; with a guard "logged_order_weight"
+      and "val_lead", see `logged_order.LoggedOrderGuard`.
+    validation: a dict of what the parameters that were kept are worth on the
+      validation part, by the bias that training ended with: "snips_dcg@10", and
+      with a bias "log_likelihood" of clicks, a mean over items. Empty without
+      that part. Of trainings with different biases only the latter compares.
+  """
+
+  model: tf.keras.Model
+  bias: Bias
+  schema: dict
+  history: dict
+  validation: dict
+
+  def save(self, folder):
+    """Writes everything that a later command needs.
+
+    The folder gets the exported ranking model (`model`), the model with all
+    heads (`training_model.keras`), and `log.json` with columns, positions,
+    bias, and history.
+
+    Args:
+      folder: a directory, made if need be.
+    """
+    os.makedirs(folder, exist_ok=True)
+    log_model.export_log_ranker(
+        self.model, self.schema["statistics"], os.path.join(folder, "model"))
+    self.model.save(os.path.join(folder, _MODEL_FILE), save_format="keras")
+    output.write(os.path.join(folder, SCHEMA_FILE), {
+        "schema": self.schema, "history": self.history,
+        "validation": self.validation,
+        "bias": self.bias and self.bias.to_config(),
+        "inputs": log_model.input_names(self.schema["statistics"])})
+
+
+def load(folder):
+  """Reads what `FittedLog.save` wrote.
+
+  Args:
+    folder: the directory.
+
+  Returns:
+    A `FittedLog`.
+
+  Raises:
+    ValueError: if there is no such model.
+  """
+  for name in (SCHEMA_FILE, _MODEL_FILE):
+    if not os.path.exists(os.path.join(folder, name)):
+      raise ValueError(
+          f"{folder}: there is no {name}, so this is no --model_dir of "
+          "`ultra-tfr fit-log`; train one first.")
+  with open(os.path.join(folder, SCHEMA_FILE), encoding="utf-8") as file:
+    config = json.load(file)
+  model = tf.keras.models.load_model(
+      os.path.join(folder, _MODEL_FILE), compile=False)
+  return FittedLog(model, config["bias"] and Bias.from_config(config["bias"]),
+                   config["schema"], config["history"],
+                   config["validation"])
+
+
+def default_steps(num_requests, batch_size, validate_every):
+  """About ten passes over a log, at least 200 batches and at most 3000.
+
+  Args:
+    num_requests: to train on.
+    batch_size: requests in a batch.
+    validate_every: the result is a multiple of it, or less than it.
+
+  Returns:
+    A number of batches.
+
+  >>> default_steps(10000, 256, 100), default_steps(10, 256, 1000)
+  (400, 200)
+  """
+  steps = round(_PASSES * num_requests / batch_size)
+  steps = min(max(steps, _FEWEST_STEPS), _MOST_STEPS)
+  if steps <= validate_every:
+    return steps
+  fewest, most = -(-_FEWEST_STEPS // validate_every), (
+      _MOST_STEPS // validate_every)
+  epochs = min(max(round(steps / validate_every), fewest), most)
+  return epochs * validate_every
+
+
+def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
+  """Trains a method on the training part of a log.
+
+  The parameters that are kept are those with the best self-normalised DCG@10
+  on the validation part, by the propensities after the last step: values by
+  different propensities do not compare. Without a validation part they are the
+  last ones.
+
+  Weights of rows count relative to the mean weight of their batch, and rows of
+  weight 0 as little as padding.
+
+  Args:
+    log: a `ClickLog`.
+    method_name: one of `METHODS`.
+    settings: `experiments.run.Settings`.
+    seed: of initialisation and order.
+    logs_folder: where TensorBoard logs go, or None.
+    verbose: as in Keras's `fit`.
+
+  Returns:
+    A `FittedLog`.
+
+  Raises:
+    ValueError: if there is no such method, or the training diverged.
+  """
+  checks.check_choice("method_name", method_name, METHODS)
+  method = methods.find(method_name)
+  tf.keras.utils.set_random_seed(seed)
+  model = log_model.build_log_model(
+      log.statistics, method.num_heads, settings.hidden_units,
+      settings.activation, settings.layer_norm, settings.dropout)
+  loss, bias, callbacks = method.build(
+      len(log.positions),
+      "click" if log.feedback_kind == "binary" else "dwell",
+      num_contexts=len(log.contexts))
+  if method.starts_relevance:
+    scorers.start_relevance(model, _highest_rate(log) / INITIAL_SCALE)
+  rate = tf.keras.optimizers.schedules.CosineDecay(
+      settings.learning_rate, settings.steps)
+  model.compile(tf.keras.optimizers.Adam(rate), loss)
+  callbacks = list(callbacks)
+  keeper = checkpoints.KeepBest(log, method_name, bias)
+  callbacks.append(keeper)
+  if logs_folder is not None:
+    # After `KeepBest`, which puts the validation result into the logs.
+    callbacks.append(
+        tf.keras.callbacks.TensorBoard(logs_folder, write_graph=False))
+  dataset = log.parts["train"].dataset(settings.batch_size, seed)
+  has_weights = log.columns.weight is not None
+
+  def targets(inputs, packed, weights):
+    counts = weights > 0
+    if has_weights:
+      packed = tf.where(counts[..., tf.newaxis], packed, [-1.0, 0.0, 0.0])
+      weights *= tf.math.divide_no_nan(
+          tf.reduce_sum(tf.cast(counts, tf.float32)), tf.reduce_sum(weights))
+    # Without a bias layer the loss is one of TF-Ranking's: feedback alone.
+    packed = packed[..., 0] if bias is None else packed
+    return (inputs, packed, weights) if has_weights else (inputs, packed)
+
+  steps_per_epoch = min(settings.validate_every, settings.steps)
+  history = model.fit(
+      dataset.map(targets), steps_per_epoch=steps_per_epoch,
+      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
+      verbose=verbose).history
+  estimated = None if bias is None else keeper.bias
+  steps = range(steps_per_epoch, settings.steps + 1, steps_per_epoch)
+  curves = {
+      name: output.plain(values)
+      for name, values in history.items()
+      if name == "examination_change" or not name.startswith("examination_")}
+  return FittedLog(model, estimated, log.schema(), {"step": [*steps], **curves},
+                   _validation(keeper))
+
+
+def likeliest(fitted):
+  """The training under which the clicks of the validation part are likeliest.
+
+  EM may end at another bias from another start, above all where users trust
+  what stands high. The bias and relevance that explain held-out clicks better
+  are mostly nearer to the truth: on simulated logs `unbiased-trust` won where
+  there was trust bias, and `unbiased` where there was none.
+
+  Args:
+    fitted: a dict of `FittedLog` by name, of `PREDICT_CLICKS`.
+
+  Returns:
+    A name, the first one of equals and where there are no clicks to tell.
+  """
+  def value(name):
+    found = fitted[name].validation.get("log_likelihood")
+    return -np.inf if found is None else found
+  return max(fitted, key=value)
+
+
+def _validation(keeper):
+  """`FittedLog.validation`."""
+  found = keeper.validation
+  if found is None:
+    return {}
+  values = {"snips_dcg@10": found.value}
+  if keeper.bias is not None:
+    values["log_likelihood"] = found.log_likelihood
+  return output.plain(values)
+
+
+def check_can_teach(log):
+  """Raises a `ValueError` if no request tells one item from another.
+
+  Args:
+    log: a `ClickLog`.
+  """
+  clicked = unclicked = False
+  for batch in log.parts["train"].batches(1024):
+    counts = batch.weights > 0
+    highest = np.where(counts, batch.feedback, -np.inf).max(axis=1)
+    lowest = np.where(counts, batch.feedback, np.inf).min(axis=1)
+    if np.any(highest > lowest):
+      return
+    clicked |= np.any(highest > 0)
+    unclicked |= np.any(lowest <= 0)
+  if not clicked:
+    reason = "no row has feedback; check `feedback`"
+  elif not unclicked:
+    reason = ("every row has feedback; the log needs a row for each item that "
+              "was shown, not only for the clicked ones")
+  else:
+    reason = ("rows with and without feedback are never in one request; check "
+              "`query`, whose rows are one list that was shown once")
+  raise ValueError(
+      "There is nothing to learn from: no request of the training part has two "
+      f"items of different feedback, since {reason}.")
+
+
+def _highest_rate(log):
+  """The share of rows with feedback at the position that has the highest."""
+  sums = np.zeros((2, len(log.contexts), len(log.positions)))
+  # A sample of the training part; nothing else may be known yet.
+  for batch in itertools.islice(log.parts["train"].batches(1024), 10):
+    counts = batch.weights > 0
+    slot = ((batch.feedback > 0).astype(np.int64), batch.contexts,
+            batch.positions - 1)
+    weights = batch.weights[counts]
+    np.add.at(sums, tuple(part[counts] for part in slot),
+              weights * (len(weights) / max(weights.sum(), 1e-30)))
+  # Few rows say little: so many count as the whole log, as in the bias layer.
+  whole = sums.sum(axis=(1, 2), keepdims=True)
+  sums += 20.0 * whole / max(whole.sum(), 1e-30)
+  return (sums[1] / np.maximum(sums.sum(axis=0), 1e-30)).max()
