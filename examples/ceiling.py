@@ -25,6 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import methods
+from ultra_tfr import trainer
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.experiments import run
 from ultra_tfr.core import pairs
 from ultra_tfr.data import synthetic
@@ -35,7 +37,7 @@ _RUNS = flags.DEFINE_integer("runs", 1, "Runs, with the seeds 0, 1, ..")
 _LOGGER = flags.DEFINE_enum("logger", "weak", LOGGERS, "Who ordered the lists.")
 _DATA_SEED = flags.DEFINE_integer("data_seed", 0, "Of the synthetic data.")
 
-_SETTINGS = run.Settings(
+_SETTINGS = trainer.Settings(
     hidden_units=(128, 64), steps=2000, learning_rate=2e-3)
 _MAX_GRADE = 4
 
@@ -62,7 +64,7 @@ def main(_):
   train, valid, test = synthetic.generate(2000, seed=_DATA_SEED.value)
   found = []
   for seed in range(_RUNS.value):
-    task = run.make_task(
+    task = task_lib.make_task(
         train, valid, test, PositionBasedModel(max_grade=_MAX_GRADE),
         logger=_LOGGER.value, seed=seed)
     found.append(run.run(

@@ -37,8 +37,8 @@ import ultra_tfr  # noqa: F401  (before TensorFlow Ranking)
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import evaluation
 from ultra_tfr.fit_log import training
-from ultra_tfr.experiments import run
-from ultra_tfr.data.click_log.reading.reading import read_click_log
+from ultra_tfr import trainer
+from ultra_tfr.data.click_log.reading import read_click_log
 from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.simulation.shop_log import simulate_log
 
@@ -67,7 +67,7 @@ def main(_):
 
   with read_click_log(_LOG.value, _COLUMNS) as log:
     print(log.summary_text(), "\n")
-    settings = run.Settings(hidden_units=(128, 64), steps=_STEPS.value,
+    settings = trainer.Settings(hidden_units=(128, 64), steps=_STEPS.value,
                                  learning_rate=2e-3)
     fitted = training.fit(log, "unbiased", settings, seed=_SEED.value)
     found = diagnosis.diagnose(log, fitted)

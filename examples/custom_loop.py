@@ -24,7 +24,7 @@ import ultra_tfr
 import tensorflow as tf
 
 from ultra_tfr import scorers
-from ultra_tfr.experiments import run
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.simulation.click_models import PositionBasedModel
@@ -60,7 +60,7 @@ def train(model, bias, loss, optimizer, batches):
 
 def main():
   data = synthetic.generate(num_train=1000, num_valid=100, num_test=200, seed=0)
-  task = run.make_task(*data, PositionBasedModel(), num_positions=5)
+  task = task_lib.make_task(*data, PositionBasedModel(), num_positions=5)
 
   tf.keras.utils.set_random_seed(0)
   bias = ultra_tfr.layers.PositionBias(num_positions=5, trust_bias="position")

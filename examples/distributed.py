@@ -34,7 +34,7 @@ import ultra_tfr  # Before TensorFlow.
 import tensorflow as tf
 
 from ultra_tfr import scorers
-from ultra_tfr.experiments import run
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.simulation.click_models import PositionBasedModel
@@ -99,7 +99,7 @@ def main(_):
   strategy = _make_strategy()
   tf.keras.utils.set_random_seed(_SEED.value)
   data = synthetic.generate(num_train=_QUERIES.value, seed=_SEED.value)
-  task = run.make_task(*data, PositionBasedModel(), seed=_SEED.value)
+  task = task_lib.make_task(*data, PositionBasedModel(), seed=_SEED.value)
 
   # All that has variables is created in the scope, the bias layer too.
   with strategy.scope():

@@ -25,7 +25,7 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import scorers
-from ultra_tfr.experiments import run
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.simulation.click_models import PositionBasedModel
@@ -52,7 +52,7 @@ def _fit(task, loss, callbacks):
 
 def main(_):
   data = synthetic.generate(num_train=_QUERIES.value, seed=_SEED.value)
-  task = run.make_task(*data, PositionBasedModel(), seed=_SEED.value)
+  task = task_lib.make_task(*data, PositionBasedModel(), seed=_SEED.value)
 
   naive = _fit(task, tfr.keras.losses.PairwiseLogisticLoss(), [])
 

@@ -1,40 +1,54 @@
 """Unbiased learning to rank from clicks and other feedback, on TF-Ranking."""
 
+import importlib
+import sys
+
 # All modules with Keras objects are imported, so that `load_model` knows them.
 from ultra_tfr import compat  # First: it makes TF-Ranking importable.
+from ultra_tfr import baselines
 from ultra_tfr import callbacks
-from ultra_tfr import counterfactual_metrics
-from ultra_tfr import data
-from ultra_tfr.baselines import dual_learning
 from ultra_tfr import layers
-from ultra_tfr import log_model
 from ultra_tfr import logged_order
 from ultra_tfr import losses
 from ultra_tfr import metrics
-from ultra_tfr.baselines import pairwise_debiasing
-from ultra_tfr.baselines import pointwise
 from ultra_tfr import scorers
-from ultra_tfr.baselines import shallow_tower
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.version import __version__
 
+# Loaded when they are first asked for: they bring readers, SciPy and plots.
+_ON_FIRST_USE = ("data", "evaluation", "fit_log", "pipeline", "simulation")
+
+# Where 0.1.0 had these metrics.
+counterfactual_metrics = metrics
+sys.modules[f"{__name__}.counterfactual_metrics"] = metrics
+
 __all__ = [
     "__version__",
+    "baselines",
     "callbacks",
     "compat",
     "counterfactual_metrics",
     "data",
-    "dual_learning",
+    "evaluation",
+    "fit_log",
     "layers",
-    "log_model",
     "logged_order",
     "losses",
     "metrics",
     "pack_feedback",
-    "pairwise_debiasing",
-    "pointwise_losses",
+    "pipeline",
     "scorers",
-    "shallow_tower",
+    "simulation",
     "unpack_feedback",
 ]
+
+
+def __getattr__(name):
+  if name in _ON_FIRST_USE:
+    return importlib.import_module(f"{__name__}.{name}")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+  return sorted({*globals(), *__all__})

@@ -1,11 +1,21 @@
 """Variables, accumulators and M step of a layer that EM updates."""
 
+from typing import NamedTuple
+import warnings
+
 import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import checks
-from ultra_tfr.core import m_step
+from ultra_tfr import feedback as feedback_lib
+from ultra_tfr import keras_guards
+from ultra_tfr.core import em
+from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.feedback import Batch
+from ultra_tfr.feedback import check_heads
+from ultra_tfr.feedback import count
+from ultra_tfr.feedback import unpack_feedback
 
 # The columns of the counters: batches, items outside of the tables, pairs with
 # different feedback, pair weight, and what clipping took away from it.
@@ -131,7 +141,7 @@ class EMLayer(tf.keras.layers.Layer):
       warmup: as in `update`.
     """
     sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    m_step.run.get_concrete_function(
+    em.run.get_concrete_function(
         *self._m_step_inputs(sums, step_size, step_decay, averaging, warmup))
 
   def update(self, step_size=0.05, step_decay=0.05, averaging="statistics",
@@ -151,7 +161,7 @@ class EMLayer(tf.keras.layers.Layer):
     counters = sums["counters"].numpy()
     if counters[BATCHES] < 0.5:
       return None
-    state, averages = m_step.run(
+    state, averages = em.run(
         *self._m_step_inputs(sums, step_size, step_decay, averaging, warmup))
     for name, value in state.items():
       getattr(self, name).assign(value)
@@ -174,5 +184,275 @@ class EMLayer(tf.keras.layers.Layer):
     raise NotImplementedError
 
   def _update_rule(self, averaging):
-    """The `core.m_step.UpdateRule` of this layer."""
+    """The `core.em.UpdateRule` of this layer."""
     raise NotImplementedError
+
+
+class Learned(NamedTuple):
+  """What a loss computes of a batch.
+
+  Attributes:
+    losses: `[B, L]`, before item weights.
+    sums: `[C * K, M]`, what moves the tables.
+    pairs: how many observations there were to learn from: clicks, or pairs of
+      different feedback.
+    weight: the sum of debiasing weights, 0 for a loss without any.
+    clipped: what clipping took away from it.
+  """
+
+  losses: tf.Tensor
+  sums: tf.Tensor
+  pairs: tf.Tensor
+  weight: tf.Tensor
+  clipped: tf.Tensor
+
+
+class PositionLoss(tf.keras.losses.Loss):
+  """A loss with a layer that learns from the same batches.
+
+  Args:
+    position_bias: a `PositionTables`.
+    layer_class: what it has to be.
+    options: the other arguments of the loss, for its config.
+    reduction: as in Keras; the mean is over valid items of all replicas.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if the layer is none of that class.
+  """
+
+  num_heads = 1
+
+  def __init__(self, position_bias, layer_class, options, reduction, name):
+    super().__init__(reduction=reduction, name=name)
+    if not isinstance(position_bias, layer_class):
+      raise ValueError(
+          f"`position_bias` must be a `{layer_class.__name__}`, but is "
+          f"{position_bias!r}; create one and pass it to the loss.")
+    self.position_bias = position_bias
+    self._options = options
+
+  def __call__(self, y_true, y_pred, sample_weight=None):
+    """The reduced loss.
+
+    Args:
+      y_true: `[B, L]` feedback with item l shown at position l + 1, or packed
+        by `ultra_tfr.pack_feedback`.
+      y_pred: `[B, L]` scores, or `[B, L, 2]` for a loss with two heads.
+      sample_weight: None, a number, `[B]`, `[B, 1]` or `[B, L]` weights.
+
+    Returns:
+      A scalar, or `[B, L]` with the reduction NONE.
+    """
+    with tf.name_scope(self.name or type(self).__name__):
+      batch, losses = self._item_losses(y_true, y_pred, sample_weight)
+      loss = reduce(
+          losses, batch.mask, batch.weights, self.reduction)
+      return keras_guards.watch(
+          loss, self.position_bias, "nothing moves the tables of its layer",
+          "`ultra_tfr.callbacks.PositionUpdates()`")
+
+  def call(self, y_true, y_pred):
+    """Losses per item, `[B, L]`."""
+    return self._item_losses(y_true, y_pred, None)[1]
+
+  def _item_losses(self, y_true, y_pred, sample_weight):
+    """Reads a batch, computes its losses, and collects what moves tables."""
+    feedback, positions, contexts = unpack_feedback(y_true)
+    heads = check_heads(y_pred, self.num_heads, self, feedback)
+    slots = self.position_bias.find_slots(positions, contexts)
+    observed = masking.valid_items(feedback)
+    mask = tf.logical_and(observed, slots.valid)
+    batch = Batch(
+        masking.zero_where_invalid(mask, feedback), positions, mask,
+        feedback_lib.item_weights(sample_weight, mask),
+        [masking.zero_where_invalid(mask, head) for head in heads], slots)
+    learned = self._learn(batch)
+    losses = masking.zero_where_invalid(mask, learned.losses)
+    # Each replica adds its share, so that a global batch counts once.
+    share = tf.constant(1.0 / num_replicas())
+    overflow = count(tf.logical_and(observed, slots.overflow))
+    self.position_bias.collect({
+        "tables": tf.stop_gradient(learned.sums),
+        "counters": tf.stop_gradient(tf.stack([
+            share, overflow, learned.pairs, learned.weight,
+            learned.clipped]))})
+    return batch, losses
+
+  def _learn(self, batch):
+    """The `Learned` of a `Batch`."""
+    raise NotImplementedError
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {"name": self.name, "reduction": self.reduction,
+            "position_bias": keras_guards.serialize_layer(self.position_bias),
+            **self._options}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the loss again, with a layer of the same arguments."""
+    config = dict(config)
+    layer = tf.keras.layers.deserialize(config.pop("position_bias"))
+    return cls(layer, **config)
+
+
+def sums_by_slot(batch, columns):
+  """Sums of item values by slot.
+
+  Args:
+    batch: `Batch`.
+    columns: a list of M `[B, L]` tensors, which hold the items' weights.
+
+  Returns:
+    `[C * K, M]`.
+  """
+  return tf.einsum(
+      "bls,blm->sm", batch.slots.one_hot(), tf.stack(columns, axis=-1))
+
+
+class PositionTables(EMLayer):
+  """Tables by position that belong to a loss, and not to the model.
+
+  They learn beside the model as a `PositionBias` does: the loss adds sums of
+  each training step to an accumulator, and a callback,
+  `ultra_tfr.callbacks.PositionUpdates`, moves the tables after each
+  batch. So no optimizer has to know them, and they are saved with the model.
+
+  Args:
+    num_positions: K, the positions of a table.
+    num_contexts: C, one table for each context id of the packed feedback.
+    overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
+      them share the last position, `"error"` makes the callback raise.
+    tables: the starting value of each table by its name, an attribute of the
+      layer: a variable `[C, K]`.
+    num_sums: columns of the sums that a training step adds.
+    is_averaged: keep running means of the sums, `averages` `[C * K, num_sums]`.
+    name: the layer's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+  """
+
+  def __init__(self, num_positions, num_contexts, overflow, tables, num_sums,
+               name, is_averaged=False):
+    super().__init__(name, num_positions, num_contexts, overflow)
+    for table, value in tables.items():
+      setattr(self, table, self._parameter(
+          table, np.full([num_contexts, num_positions], value)))
+    shapes = {"tables": (num_contexts * num_positions, num_sums),
+              "counters": (NUM_COUNTERS,)}
+    self._create_sums(shapes, {"tables"} if is_averaged else set())
+
+  def update(self, step_size=0.05, step_decay=0.05):
+    """Moves the tables by what was collected since the last time.
+
+    Args:
+      step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay.
+      step_decay: its exponent.
+
+    Returns:
+      The counters as a numpy array, or None if no batch was collected.
+    """
+    sums = self.take_sums()
+    counters = sums["counters"].numpy()
+    num_batches = sums["counters"][BATCHES]
+    if num_batches < 0.5:
+      return None
+    step = tf.convert_to_tensor(self.num_updates)
+    rate = em.compound_step(
+        em.step_size(step, step_size, step_decay), num_batches)
+    self._move(sums["tables"], num_batches, rate)
+    self.num_updates.assign(step + num_batches)
+    return counters
+
+  def _move(self, sums, num_batches, rate):
+    """Assigns new values to the tables.
+
+    Args:
+      sums: `[C * K, num_sums]`.
+      num_batches: how many batches they are of.
+      rate: the share of a full step to take.
+    """
+    raise NotImplementedError
+
+  def _by_position(self, column):
+    """`[C * K]` as `[C, K]`."""
+    return tf.reshape(column, [self.num_contexts, self.num_positions])
+
+  def curves(self):
+    """What to watch: a dict of `[C, K]` numpy arrays by name."""
+    raise NotImplementedError
+
+  def _learned(self, values):
+    """`[C, K]` values for users: `[K]` if there is but one context."""
+    if self.num_updates.numpy() == 0:
+      warnings.warn(
+          f"These values of {self.name!r} are where it starts: nothing has "
+          "moved them. Pass `ultra_tfr.callbacks.PositionUpdates()` to "
+          "`fit`.", stacklevel=3)
+    return values[0] if self.num_contexts == 1 else values
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {"name": self.name, "num_positions": self.num_positions,
+            "num_contexts": self.num_contexts, "overflow": self.overflow}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds a layer with the same arguments; learned values are not in it."""
+    return cls(**config)
+
+
+def num_replicas():
+  """Replicas that train in step: 1 without a distribution strategy.
+
+  >>> num_replicas()
+  1
+  """
+  replica = tf.distribute.get_replica_context()
+  return 1 if replica is None else replica.num_replicas_in_sync
+
+
+def reduce(losses, mask, weights, reduction, normalize_weights=False):
+  """Reduces `[B, L]` losses; mean and sum are over items of all replicas.
+
+  Args:
+    losses: `[B, L]`.
+    mask: `[B, L]` booleans, the valid items.
+    weights: `[B, L]`, zeros outside the mask.
+    reduction: a `tf.keras.losses.Reduction`.
+    normalize_weights: divide by the sum of the weights rather than by the
+      number of valid items.
+
+  Returns:
+    A scalar, or `[B, L]` with NONE. The scalar has the gradient of this
+    replica's items; the values of a sum add up to it over the replicas, those
+    of a mean are the mean in each.
+
+  >>> mask = tf.constant([[True, False]])
+  >>> float(reduce(tf.constant([[4.0, 9.0]]), mask, tf.cast(mask, tf.float32),
+  ...              "sum_over_batch_size"))
+  4.0
+  """
+  losses = losses * weights
+  if reduction == tf.keras.losses.Reduction.NONE:
+    return losses
+  total = tf.reduce_sum(losses)
+  count = tf.reduce_sum(
+      weights if normalize_weights else tf.cast(mask, tf.float32))
+  is_sum = reduction == tf.keras.losses.Reduction.SUM
+  replicas = num_replicas()
+  if replicas == 1:
+    return total if is_sum else tf.math.divide_no_nan(total, count)
+  # Keras divides a mean by the number of replicas and adds them up; it reports
+  # a sum times the number of replicas, averaged over them. With the global
+  # total and count below, values and gradients are those of one device, also
+  # where the batch is split unevenly.
+  all_total, all_count = tf.distribute.get_replica_context().all_reduce(
+      tf.distribute.ReduceOp.SUM, [tf.stop_gradient(total), count])
+  if is_sum:
+    return total + tf.stop_gradient(all_total / replicas - total)
+  local = tf.math.divide_no_nan(replicas * total, all_count)
+  mean = tf.math.divide_no_nan(all_total, all_count)
+  return local + tf.stop_gradient(mean - local)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from ultra_tfr import base
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
+from ultra_tfr.base import PositionLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 _AVERAGING = ("statistics", "parameters")
@@ -146,7 +147,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
     del epoch
     theta = self._bias.examination.numpy()
     if logs is not None:
-      logs.update(_by_position(theta))
+      logs.update(_by_position(
+          "examination",
+          theta / np.maximum(theta[:, :1], np.finfo(np.float32).tiny)))
       logs["examination_change"] = float(abs(theta - self._epoch_start).max())
       kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
       logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
@@ -185,11 +188,83 @@ class PropensityEM(tf.keras.callbacks.Callback):
       warnings.warn(message, stacklevel=3)
 
 
-def _by_position(theta):
-  """Log entries: examination relative to position 1, of each context."""
-  relative = theta / np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
-  prefix = "examination" if len(theta) == 1 else "examination_context_{}"
-  return {
-      f"{prefix.format(context)}_{rank}": float(value)
-      for context, row in enumerate(relative)
-      for rank, value in enumerate(row, start=1)}
+class PositionUpdates(PropensityEM):
+  """Moves a loss's tables by position after each training batch.
+
+  What `PropensityEM` is to a `PositionBias`: the loss has added sums of the
+  training step to accumulators of its layer, and this callback takes a step on
+  them. Validation, inside `fit` or not, never reaches the tables.
+
+  At the end of each epoch the logs get the layer's curves, such as
+  `examination_1` .. `examination_K`, with `.._change`, the largest change in
+  the epoch; and for a loss with weights `weight_clipped`, the share of the
+  weight that `max_weight` took away.
+
+  Args:
+    step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, the share
+      of a full step that is taken.
+    step_decay: its exponent.
+
+  Raises:
+    ValueError: if an argument is out of range, the model has no such loss, or
+      the layer was created outside of the strategy's scope.
+  """
+
+  def __init__(self, *, step_size=0.05, step_decay=0.05):
+    super().__init__(step_size=step_size, step_decay=step_decay)
+    self._rule = {"step_size": step_size, "step_decay": step_decay}
+
+  def set_model(self, model):
+    """Finds the loss's layer and attaches it to the model, for saving."""
+    # Not that of `PropensityEM`, which looks for its own kind of loss.
+    tf.keras.callbacks.Callback.set_model(self, model)
+    found = [loss.position_bias for loss in tf.nest.flatten(model.loss)
+             if isinstance(loss, PositionLoss)]
+    if not found:
+      raise ValueError(
+          "`PositionUpdates` needs a model compiled with a loss that has "
+          "tables by position, such as "
+          "`ultra_tfr.baselines.dual_learning.DualLearningLoss`, "
+          f"but its loss is {model.loss!r}.")
+    self._attach(found[0])
+
+  def on_train_begin(self, logs=None):
+    """Applies what a restored checkpoint left pending."""
+    del logs
+    keras_guards.refuse_class_weight()
+    self._totals = np.zeros(base.NUM_COUNTERS)
+    self._update()
+    self._bias.is_updated_by_em = True
+
+  def on_epoch_begin(self, epoch, logs=None):
+    """Remembers where the epoch starts."""
+    del epoch, logs
+    self._epoch_start = self._bias.curves()
+
+  def on_epoch_end(self, epoch, logs=None):
+    """Puts the curves of the epoch into the logs."""
+    del epoch
+    curves, totals = self._bias.curves(), self._totals
+    entries = {}
+    for name, tables in curves.items():
+      entries.update(_by_position(name, tables))
+      entries[f"{name}_change"] = float(
+          abs(tables - self._epoch_start[name]).max())
+    whole = totals[base.WEIGHT] + totals[base.CLIPPED]
+    if whole:
+      entries["weight_clipped"] = float(totals[base.CLIPPED] / whole)
+    if logs is not None:
+      logs.update(entries)
+    if totals[base.BATCHES] and not totals[base.PAIRS]:
+      self._warn_once(
+          "No list of this epoch had feedback to learn from; check the "
+          "feedback, and that lists have more than one item.")
+    self._totals = np.zeros(base.NUM_COUNTERS)
+
+
+def _by_position(name, tables):
+  """Log entries of a `[C, K]` table."""
+  prefix = name if len(tables) == 1 else f"{name}_context_{{}}"
+  return {f"{prefix.format(context)}_{rank}": float(value)
+          for context, row in enumerate(tables)
+          for rank, value in enumerate(row, start=1)}

@@ -8,16 +8,16 @@ import functools
 
 import tensorflow as tf
 
-from ultra_tfr.core import calibration
+from ultra_tfr.base import num_replicas
+from ultra_tfr.core import em
 from ultra_tfr.core import examination
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
 from ultra_tfr.core import trust
 from ultra_tfr.core import weights as weights_lib
+from ultra_tfr.feedback import item_weights
+from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.heads import split_heads
-from ultra_tfr.reduction import item_weights
-from ultra_tfr.reduction import num_replicas
 
 
 class EStep:
@@ -38,7 +38,7 @@ class EStep:
     Args:
       y_true: packed feedback.
       y_pred: scores or heads.
-      sample_weight: None or weights, see `reduction.item_weights`.
+      sample_weight: None or weights, see `feedback.item_weights`.
       position_bias: a `PositionBias`.
       options: the options of `UnbiasedPairwiseLoss`.
     """
@@ -207,7 +207,7 @@ class EStep:
         "pointwise": examination.pointwise_statistics(
             self._clicked, self._relevance_logits, self._relevant,
             self._irrelevant, slot_weights),
-        "calibration": calibration.calibration_sums(
+        "calibration": em.calibration_sums(
             self._relevance_logits, self._posterior, self.item_weights),
     }
     if self._bias.learns_pairwise_trust:

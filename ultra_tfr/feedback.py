@@ -5,10 +5,16 @@ travel with the feedback and not with the features: the model never sees them,
 and serving never needs them.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
 from ultra_tfr.core import masking
+from ultra_tfr.core import positions as positions_lib
+
+# The order of the heads on the last axis of `y_pred`.
+HEADS = ("ranking", "relevance", "preference")
 
 
 def pack_feedback(feedback, positions=None, contexts=None):
@@ -141,3 +147,139 @@ def _check_values(name, tensor, is_right, expected):
     raise ValueError(
         f"`{name}` must be {expected}, but {name}{list(index)} is "
         f"{values[index]}; correct it before packing.")
+
+
+def split_heads(y_pred, feedback=None):
+  """Splits `y_pred` into float32 heads.
+
+  Args:
+    y_pred: `[B, L]` scores, or `[B, L, 2]` or `[B, L, 3]`: ranking score,
+      relevance logit, preference logit. Ragged lists are padded.
+    feedback: `[B, L]`, of the items that `y_pred` has to score; None: any.
+
+  Returns:
+    A list of one to three `[B, L]` float32 tensors.
+
+  Raises:
+    ValueError: if the shape is none of these, or that of other lists.
+
+  >>> [h.numpy().tolist() for h in split_heads(tf.constant([[[1.0, 2.0]]]))]
+  [[[1.0]], [[2.0]]]
+  """
+  y_pred = masking.to_dense(y_pred)
+  rank = y_pred.shape.rank
+  if feedback is not None and rank in (2, 3) and not (
+      y_pred.shape[:2].is_compatible_with(feedback.shape)):
+    raise ValueError(
+        f"`y_pred` must score the items of `y_true`, {feedback.shape} (lists, "
+        f"items), but has scores of shape {y_pred.shape[:2]}; pad features and "
+        "feedback to one list size.")
+  if rank == 2:
+    return [tf.cast(y_pred, tf.float32)]
+  if rank != 3 or y_pred.shape[2] not in (2, 3):
+    raise ValueError(
+        "`y_pred` must have the shape [lists, items] for scores, or [lists, "
+        "items, 2 or 3] for a ranking, a relevance and a preference head, but "
+        f"has the shape {y_pred.shape}; stack the heads on the last axis.")
+  return tf.unstack(tf.cast(y_pred, tf.float32), axis=2)
+
+
+def ranking_head(y_pred):
+  """The ranking scores in `y_pred`, in its dtype.
+
+  Args:
+    y_pred: as in `split_heads`.
+
+  Returns:
+    `[B, L]`.
+
+  >>> ranking_head(tf.constant([[[1.0, 2.0], [3.0, 4.0]]])).numpy()
+  array([[1., 3.]], dtype=float32)
+  """
+  return y_pred[..., 0] if y_pred.shape.rank == 3 else y_pred
+
+
+class Batch(NamedTuple):
+  """One batch as the losses need it.
+
+  Attributes:
+    feedback: `[B, L]`, 0 outside the mask.
+    positions: `[B, L]` display positions.
+    mask: `[B, L]` booleans: real items at positions inside the tables.
+    weights: `[B, L]` item weights, 0 outside the mask.
+    heads: a list of `[B, L]`, 0 outside the mask.
+    slots: `core.positions.Slots`.
+  """
+
+  feedback: tf.Tensor
+  positions: tf.Tensor
+  mask: tf.Tensor
+  weights: tf.Tensor
+  heads: list
+  slots: positions_lib.Slots
+
+
+def count(flags):
+  """How many booleans are true, as a float."""
+  return tf.reduce_sum(tf.cast(flags, tf.float32))
+
+
+def check_heads(y_pred, num_heads, loss, feedback=None):
+  """Raises a `ValueError` unless `y_pred` has that many heads.
+
+  Args:
+    y_pred: `[B, L]`, or `[B, L, heads]`.
+    num_heads: the right number.
+    loss: the loss, named in the message.
+    feedback: as in `split_heads`.
+
+  Returns:
+    The heads, a list of float32 `[B, L]`.
+  """
+  heads = split_heads(y_pred, feedback)
+  if len(heads) != num_heads:
+    shape = "[lists, items" + (f", {num_heads}]" if num_heads > 1 else "]")
+    raise ValueError(
+        f"`{type(loss).__name__}` needs `y_pred` of the shape {shape}, but "
+        f"`y_pred` has {len(heads)} head(s); build the model with "
+        f"`num_heads={num_heads}`.")
+  return heads
+
+
+def item_weights(sample_weight, mask):
+  """Sample weights as one weight an item.
+
+  Args:
+    sample_weight: None, a scalar, `[B]` or `[B, 1]` weights of lists, or
+      `[B, L]` weights of items (of the preferred item of a pair).
+    mask: `[B, L]` booleans, the valid items.
+
+  Returns:
+    `[B, L]` float32, 0 outside the mask.
+
+  Raises:
+    ValueError: if the shape is none of these.
+
+  >>> item_weights([2.0, 3.0], tf.constant([[True, True], [True, False]]))
+  <tf.Tensor: shape=(2, 2), dtype=float32, numpy=
+  array([[2., 2.],
+         [3., 0.]], dtype=float32)>
+  """
+  weights = tf.cast(
+      masking.to_dense(1.0 if sample_weight is None else sample_weight),
+      tf.float32)
+  # A vector weighs lists, also where there are as many lists as items.
+  if weights.shape.rank == 1:
+    weights = weights[:, tf.newaxis]
+  rank_fits = weights.shape.rank in (0, 2)
+  if rank_fits and weights.shape.rank == 2:
+    lists, items = weights.shape
+    rank_fits = (tf.TensorShape([lists]).is_compatible_with(mask.shape[:1]) and
+                 (items == 1 or mask.shape[1:].is_compatible_with([items])))
+  if not rank_fits:
+    raise ValueError(
+        "`sample_weight` must be a number or have the shape [lists], "
+        "[lists, 1] or [lists, items], here "
+        f"{[mask.shape[0]]} or {mask.shape.as_list()}, but has the shape "
+        f"{tf.convert_to_tensor(sample_weight).shape}.")
+  return tf.where(mask, weights, 0.0)

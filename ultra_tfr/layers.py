@@ -7,9 +7,8 @@ import tensorflow as tf
 
 from ultra_tfr import base
 from ultra_tfr import checks
-from ultra_tfr.core import calibration
+from ultra_tfr.core import em
 from ultra_tfr.core import examination as examination_lib
-from ultra_tfr.core import m_step
 from ultra_tfr.core import trust as trust_lib
 
 _TRUST_BIAS = (None, "position", "pairwise")
@@ -121,7 +120,7 @@ class PositionBias(base.EMLayer):
         trust_positive, trust_negative)
     size = num_contexts * num_positions
     shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
-              "calibration": (calibration.NUM_SUMS,),
+              "calibration": (em.NUM_SUMS,),
               "counters": (base.NUM_COUNTERS,)}
     if self.learns_pairwise_trust:
       shapes["trust"] = (size, num_positions, trust_lib.NUM_STATISTICS)
@@ -252,7 +251,7 @@ class PositionBias(base.EMLayer):
   def _update_rule(self, averaging):
     own = {name: self._config[name] for name in (
         "trust_bias", "min_examination", "initial_scale", "smoothing")}
-    return m_step.UpdateRule(
+    return em.UpdateRule(
         initial_click_irrelevant=self._click_irrelevant_share,
         averaging=averaging, examination_is_fixed=self.examination_is_fixed,
         trust_is_fixed=self.trust_is_fixed,

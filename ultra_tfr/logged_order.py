@@ -3,13 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr.bias import debiased_feedback
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
-from ultra_tfr.counterfactual_metrics import debiased_feedback
+from ultra_tfr.feedback import item_weights
+from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.heads import split_heads
 from ultra_tfr.losses import UnbiasedPairwiseLoss
-from ultra_tfr.reduction import item_weights
 
 # Where the weight starts; a pair's own feedback has the weight 1.
 INITIAL_WEIGHT = 0.0625

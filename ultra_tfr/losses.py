@@ -1,18 +1,21 @@
 """Keras losses: thin over `core`."""
 
-import tensorflow as tf
+import copy
 
+import tensorflow as tf
+import tensorflow_ranking as tfr
+from tensorflow_ranking.python import losses_impl
+
+from ultra_tfr import base
 from ultra_tfr import checks
 from ultra_tfr import e_step
+from ultra_tfr import feedback as feedback_lib
 from ultra_tfr import keras_guards
-from ultra_tfr import lambda_weights
-from ultra_tfr import reduction as reduction_lib
-from ultra_tfr import training_watch
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
 from ultra_tfr.core import weights as weights_lib
+from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.heads import split_heads
 from ultra_tfr.layers import PositionBias
 
 _CHOICES = {
@@ -23,6 +26,8 @@ _CHOICES = {
     "pair_loss": ("logistic", "hinge"),
 }
 _PAIR_LOSSES = {"logistic": pairs.logistic_loss, "hinge": pairs.hinge_loss}
+# 2^31 - 1 is the largest exponential gain that is taken at its word.
+_MAX_GRADE = 31.0
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -180,11 +185,11 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     """The reduced loss; see the class for the shapes."""
     with tf.name_scope(self.name or "unbiased_pairwise_loss"):
       losses, mask, weights = self._item_losses(y_true, y_pred, sample_weight)
-      loss = reduction_lib.reduce(losses, mask, weights, self.reduction,
+      loss = base.reduce(losses, mask, weights, self.reduction,
                                   self._options["normalize_weights"])
       if self.position_bias.is_fixed:
         return loss
-      return training_watch.watch(
+      return keras_guards.watch(
           loss, self.position_bias,
           "nothing updates the propensities of its bias layer",
           "`ultra_tfr.callbacks.PropensityEM()`")
@@ -217,7 +222,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     if self.position_bias.logged_order_weight is not None:
       weights += self.position_bias.scale() * step.logged_order_weights()
     if self.lambda_weight is not None:
-      metric = lambda_weights.pair_weights(
+      metric = pair_weights(
           self.lambda_weight, step.feedback, step.scores, step.positions,
           step.mask, linear_gain=self._options["feedback"] == "graded")
       weights, own = weights * metric, own * metric
@@ -228,7 +233,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     return {
         "name": self.name, "reduction": self.reduction,
         "position_bias": keras_guards.serialize_layer(self.position_bias),
-        "lambda_weight": lambda_weights.serialize(self.lambda_weight),
+        "lambda_weight": serialize(self.lambda_weight),
         **self._options,
     }
 
@@ -238,7 +243,7 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
     config = dict(config)
     config["position_bias"] = tf.keras.layers.deserialize(
         config["position_bias"])
-    config["lambda_weight"] = lambda_weights.deserialize(
+    config["lambda_weight"] = deserialize(
         config["lambda_weight"])
     return cls(config.pop("position_bias"), **config)
 
@@ -281,7 +286,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     feedback, positions, contexts = unpack_feedback(y_true)
     theta = self.position_bias(positions, contexts)
     mask = tf.logical_and(masking.valid_items(feedback), theta > 0)
-    weights = reduction_lib.item_weights(sample_weight, mask)
+    weights = feedback_lib.item_weights(sample_weight, mask)
     weights = tf.math.divide_no_nan(weights, theta)
     scores = masking.zero_where_invalid(
         mask, split_heads(y_pred, feedback)[0])
@@ -300,3 +305,50 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     """Builds the loss again."""
     return cls(tf.keras.layers.deserialize(config["position_bias"]),
                tf.keras.losses.deserialize(config["loss"]), config["name"])
+
+
+def pair_weights(lambda_weight, feedback, scores, positions, mask,
+                 linear_gain=False):
+  """|delta Z|: the metric's change when two items swap, for all pairs.
+
+  Unlike in TF-Ranking's own losses, ties of scores go by display position
+  instead of by chance, and the weights of a list do not change with the
+  padding it gets.
+
+  Args:
+    lambda_weight: a TF-Ranking lambda weight.
+    feedback: `[B, L]`, finite.
+    scores: `[B, L]`.
+    positions: `[B, L]`, which break ties.
+    mask: `[B, L]` booleans.
+    linear_gain: make an exponential gain, 2^c - 1, linear in the feedback: it
+      overflows for continuous feedback such as seconds. Otherwise the gain
+      stops growing at grade 31.
+
+  Returns:
+    `[B, L, L]`, always finite.
+  """
+  ranks = pairs.ranks(scores, positions, mask)
+  if getattr(lambda_weight, "_gain_fn", None) is tfr.keras.utils.pow_minus_1:
+    # 2^log2(1 + c) - 1 = c.
+    feedback = (tf.math.log1p(feedback) / tf.math.log(2.0) if linear_gain else
+                tf.minimum(feedback, _MAX_GRADE))
+  labels = tf.where(mask, feedback, -tf.ones_like(feedback))
+  weights = lambda_weight.pair_weights(labels, ranks)
+  if isinstance(lambda_weight, losses_impl.AbstractDCGLambdaWeight):
+    # These multiply by the padded size of the list; the real one is meant.
+    size = tf.cast(tf.shape(labels)[1], tf.float32)
+    valid = tf.reduce_sum(tf.cast(mask, tf.float32), axis=1)
+    weights *= valid[:, tf.newaxis, tf.newaxis] / size
+  return weights
+
+
+def serialize(lambda_weight):
+  """A JSON-able description; TF-Ranking's own, for its own classes."""
+  return tfr.keras.utils.serialize_keras_object(lambda_weight)
+
+
+def deserialize(description):
+  """The lambda weight that `serialize` described."""
+  # TF-Ranking puts functions into the description that it is given.
+  return tfr.keras.utils.deserialize_keras_object(copy.deepcopy(description))

@@ -18,12 +18,12 @@ from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
 from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.baselines.shallow_tower import ShallowTower
 from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
+from ultra_tfr.callbacks import PositionUpdates
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
-from ultra_tfr.position_updates import PositionUpdates
 
 CLICK, DWELL = FEEDBACK = ("click", "dwell")
 

@@ -4,11 +4,19 @@ import copy
 
 import tensorflow as tf
 
+from ultra_tfr import checks
+from ultra_tfr import keras_guards
+from ultra_tfr.bias import debiased_feedback
+from ultra_tfr.core import counterfactual
+from ultra_tfr.core import examination
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
+from ultra_tfr.feedback import item_weights
+from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.heads import split_heads
-from ultra_tfr.reduction import item_weights
+from ultra_tfr.layers import PositionBias
+
+_METRICS = ("dcg", "ndcg", "arp", "mrr")
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -97,3 +105,217 @@ def on_ranking(metric, name=None):
     A Keras metric.
   """
   return OnRanking(metric, name)
+
+
+class _BiasMetric(tf.keras.metrics.Metric):
+  """A ratio of sums that reads a bias layer which it does not own.
+
+  Args:
+    position_bias: a `PositionBias`.
+    name: the metric's name.
+  """
+
+  def __init__(self, position_bias, name):
+    if not isinstance(position_bias, PositionBias):
+      raise ValueError(
+          "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
+          f"{position_bias!r}; pass the one of the loss.")
+    super().__init__(name=name)
+    # No attribute: Keras takes the variables of layers among a metric's
+    # attributes for the metric's, and looks for them in saved models.
+    self._get_position_bias = lambda: position_bias
+    self._numerator = self.add_weight(
+        name="numerator", initializer="zeros", dtype=tf.float32)
+    self._denominator = self.add_weight(
+        name="denominator", initializer="zeros", dtype=tf.float32)
+
+  def _add(self, numerator, denominator):
+    self._numerator.assign_add(tf.reduce_sum(numerator))
+    self._denominator.assign_add(tf.reduce_sum(denominator))
+
+  def result(self):
+    """The metric so far."""
+    return masking.safe_ratio(
+        self._numerator, self._denominator, float("nan"))
+
+  def reset_state(self):
+    """Resets the metric, and not the propensities."""
+    self._numerator.assign(0.0)
+    self._denominator.assign(0.0)
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {
+        "name": self.name,
+        "position_bias": keras_guards.serialize_layer(self._get_position_bias()),
+    }
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds the metric again, with a bias layer of the same arguments."""
+    config = dict(config)
+    return cls(tf.keras.layers.deserialize(config.pop("position_bias")),
+               **config)
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class CounterfactualMetric(_BiasMetric):
+  """DCG, NDCG, ARP or MRR on feedback weighted by inverse propensities.
+
+  For validation without labels: a metric on the feedback as it is rewards a
+  ranker for the logged order. The numbers are those of
+  `ultra_tfr.evaluation.counterfactual`, which says what they mean and gives
+  intervals, too: `"dcg"` is its `dcg@n`, or `snips_dcg@n` if self-normalised.
+
+  Propensities are read from the bias layer at each batch, on the scale of
+  position 1 of the item's context. While they are learned, the metric moves
+  with them; `self_normalized=True` moves less. Items whose position is outside
+  the tables are left out. With `trust_bias="position"` the feedback must be
+  clicks, 0 or 1, and the chance p0 of a click on an irrelevant item is taken
+  off; with `"pairwise"` only examination is corrected.
+
+  The result is NaN where there is nothing to divide by, as without feedback.
+
+  A saved model does not hold the propensities that its metrics read: give the
+  metric and the loss one bias layer, also when a loaded model is compiled.
+
+  Args:
+    position_bias: the `PositionBias` of the loss, or one with known
+      `examination`.
+    metric: `"dcg"`, `"ndcg"`, `"arp"` (lower is better) or `"mrr"`.
+    topn: the cutoff, or None; ARP has none.
+    self_normalized: divide DCG and MRR by the sum of the estimates instead of
+      the number of lists. NDCG and ARP are ratios anyway.
+    max_weight: cap of the weights relative to position 1, or None.
+    name: its name in logs; by default such as "ips_dcg_10" or "snips_dcg_10".
+
+  Raises:
+    ValueError: if an argument is out of range.
+    tf.errors.InvalidArgumentError: if feedback is not 0 or 1 where it must be.
+
+  >>> metric = CounterfactualMetric(PositionBias(2, examination=[1.0, 0.5]))
+  >>> metric.update_state([[0.0, 1.0], [1.0, 0.0]], [[1.0, 2.0], [1.0, 2.0]])
+  >>> round(float(metric.result()), 4)  # (2 / log2(2) + 1 / log2(3)) / 2
+  1.3155
+  """
+
+  def __init__(self, position_bias, metric="dcg", topn=10,
+               self_normalized=False, max_weight=None, name=None):
+    checks.check_choice("metric", metric, _METRICS)
+    if topn is not None:
+      checks.check_count("topn", topn)
+    if max_weight is not None and not max_weight > 0:
+      raise ValueError(
+          f"`max_weight` must be greater than 0, but is {max_weight}; None "
+          "clips nothing.")
+    self._options = {
+        "metric": metric, "topn": topn, "self_normalized": self_normalized,
+        "max_weight": max_weight}
+    super().__init__(
+        position_bias, name or _default_name(metric, topn, self_normalized))
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """Adds a batch.
+
+    Args:
+      y_true: `[B, L]` feedback, or packed by `ultra_tfr.pack_feedback`.
+      y_pred: `[B, L]` scores, or with heads on a last axis.
+      sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights; a list
+        counts by the mean weight of its items.
+    """
+    bias = self._get_position_bias()
+    feedback, positions, contexts = unpack_feedback(y_true)
+    estimates, mask = debiased_feedback(
+        bias, feedback, positions, contexts,
+        max_weight=self._options["max_weight"])
+    if bias.trust_bias == "position":
+      clicks = masking.zero_where_invalid(mask, feedback)
+      tf.debugging.assert_equal(clicks, tf.sign(clicks), (
+          "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
+          "which is a chance of clicks; pack `feedback > 0`, or give the "
+          "metric a bias layer without trust bias."))
+    weights = item_weights(sample_weight, mask)
+    totals = counterfactual.request_totals(
+        split_heads(y_pred, estimates)[0], estimates * weights, mask,
+        [self._options["topn"]])
+    lists = tf.math.divide_no_nan(
+        tf.reduce_sum(weights, axis=1),
+        tf.reduce_sum(tf.cast(mask, tf.float32), axis=1))
+    per_list = totals.gain if self._options["self_normalized"] else lists
+    numerator, denominator = {
+        "dcg": (totals.dcg, per_list),
+        "ndcg": (totals.dcg, totals.ideal_dcg),
+        "arp": (totals.rank, totals.gain),
+        "mrr": (totals.reciprocal_rank, per_list),
+    }[self._options["metric"]]
+    self._add(numerator, denominator)
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {**super().get_config(), **self._options}
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class ClickLogLikelihood(_BiasMetric):
+  """The mean over items of log P(what happened), natural logarithm.
+
+  Tells without labels how well examination, click noise and relevance explain
+  feedback together. On held-out lists, after training, it compares what EM came
+  to from several starts, such as `initial_click_irrelevant=0.02` and `0.3` of a
+  `PositionBias(trust_bias="position")`. The higher value explains clicks better
+  and was on simulated logs nearer to the true curve. It identifies no more than
+  clicks do: a p0 that grows with p1 looks like relevance that never is 0.
+
+  P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities, beta
+  by the relevance head, or by the score where there is no such head, which is
+  calibrated only after training with `PropensityEM`. Pairwise trust bias, which
+  is of pairs, does not count. Items whose position is outside the tables are
+  left out. The result is NaN without items.
+
+  A saved model does not hold the propensities that its metrics read, see
+  `CounterfactualMetric`.
+
+  Args:
+    position_bias: the `PositionBias` of the loss.
+    name: its name in logs.
+
+  Raises:
+    ValueError: if `position_bias` is none.
+
+  >>> metric = ClickLogLikelihood(PositionBias(1, examination=[0.5]))
+  >>> metric.update_state([[1.0], [0.0]], tf.zeros([2, 1, 2]))
+  >>> round(float(metric.result()), 4)  # (log 0.25 + log 0.75) / 2
+  -0.837
+  """
+
+  def __init__(self, position_bias, name="click_log_likelihood"):
+    super().__init__(position_bias, name)
+
+  def update_state(self, y_true, y_pred, sample_weight=None):
+    """Adds a batch.
+
+    Args:
+      y_true: `[B, L]` feedback, or packed by `ultra_tfr.pack_feedback`.
+      y_pred: `[B, L]` scores, or with heads on a last axis.
+      sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights.
+    """
+    bias = self._get_position_bias()
+    feedback, positions, contexts = unpack_feedback(y_true)
+    slots = bias.find_slots(positions, contexts)
+    mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
+    heads = split_heads(y_pred, feedback)
+    logits = heads[1] if len(heads) > 1 else heads[0] + bias.relevance_shift
+    click_irrelevant = 0.0
+    if bias.trust_bias == "position":
+      click_irrelevant = slots.lookup(bias.click_irrelevant)
+    values = examination.log_likelihood(
+        feedback > 0, masking.zero_where_invalid(mask, logits),
+        slots.lookup(bias.examination), click_irrelevant)
+    weights = item_weights(sample_weight, mask)
+    # A score of an item that does not count may be NaN.
+    self._add(tf.where(weights > 0, weights * values, 0.0), weights)
+
+
+def _default_name(metric, topn, self_normalized):
+  name = f"{'snips' if self_normalized else 'ips'}_{metric}"
+  return name if topn is None or metric == "arp" else f"{name}_{topn}"

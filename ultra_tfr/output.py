@@ -1,8 +1,14 @@
 """Results as JSON: what every command writes."""
 
 import json
+import os
+import sys
 
 import numpy as np
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from ultra_tfr.version import __version__
 
 
 def plain(value):
@@ -31,7 +37,7 @@ def plain(value):
 
 
 def write(path, value):
-  """Writes a file of JSON.
+  """Writes a file of JSON: all of it, or nothing.
 
   Args:
     path: the file.
@@ -39,6 +45,30 @@ def write(path, value):
 
   >>> write("results.json", {"seconds": 1.5})
   """
-  with open(path, "w", encoding="utf-8") as file:
+  # Renamed at the end: a file that is there is whole.
+  part = f"{path}.{os.getpid()}.part"
+  with open(part, "w", encoding="utf-8") as file:
     json.dump(value, file, indent=2)
     file.write("\n")
+  os.replace(part, path)
+
+
+def versions():
+  """The versions that results were made with, ready for JSON."""
+  peers = {name: sys.modules[name].__version__
+           for name in ("lightgbm", "xgboost") if name in sys.modules}
+  return {"ultra_tfr": __version__, "tensorflow": tf.__version__,
+          "tensorflow_ranking": tfr.__version__, **peers,
+          "python": sys.version.split()[0]}
+
+
+def align(rows):
+  """Lines of a table, from rows of cells of text; the first cell goes left.
+
+  >>> align([["a", "1"], ["bc", "10"]])
+  ['a    1', 'bc  10']
+  """
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return ["  ".join([row[0].ljust(widths[0]),
+                     *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])
+          for row in rows]

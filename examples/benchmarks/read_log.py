@@ -38,7 +38,7 @@ from pyarrow import csv
 from pyarrow import parquet
 import ultra_tfr  # noqa: F401  (before TensorFlow Ranking)
 
-from ultra_tfr.data.click_log.reading.reading import read_click_log
+from ultra_tfr.data.click_log.reading import read_click_log
 from ultra_tfr.data.click_log.columns import LogColumns
 
 _ROWS = flags.DEFINE_integer("rows", 10000000, "Rows of the log.")

@@ -1,1 +1,8 @@
-"""The methods that others propose, as losses with tables of their own."""
+"""What others propose, each a loss with a layer of its own that it moves."""
+
+from ultra_tfr.baselines import dual_learning
+from ultra_tfr.baselines import pairwise_debiasing
+from ultra_tfr.baselines import pointwise
+from ultra_tfr.baselines import shallow_tower
+
+__all__ = ["dual_learning", "pairwise_debiasing", "pointwise", "shallow_tower"]

@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
+from ultra_tfr.base import Learned
+from ultra_tfr.base import PositionLoss
+from ultra_tfr.base import PositionTables
+from ultra_tfr.base import sums_by_slot
 from ultra_tfr.core import list_softmax
 from ultra_tfr.core import masking
 from ultra_tfr.core import position_effects
-from ultra_tfr.position_losses import Learned
-from ultra_tfr.position_losses import PositionLoss
-from ultra_tfr.position_losses import count
-from ultra_tfr.position_losses import sums_by_slot
-from ultra_tfr.position_tables import PositionTables
+from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -73,7 +73,7 @@ class DualLearningLoss(PositionLoss):
   where 1 is the first displayed item of the list and g_a the logit of a's
   display position. Weights carry no gradient. The gradient of the first term
   reaches the model; the second moves the layer, by
-  `ultra_tfr.position_updates.PositionUpdates`, and to the loss it adds its
+  `ultra_tfr.callbacks.PositionUpdates`, and to the loss it adds its
   value. Any feedback above 0 is a click.
 
   Args:

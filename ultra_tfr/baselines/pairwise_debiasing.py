@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
+from ultra_tfr.base import Learned
+from ultra_tfr.base import PositionLoss
+from ultra_tfr.base import PositionTables
 from ultra_tfr.core import em
 from ultra_tfr.core import pairs
 from ultra_tfr.core import preference_ratios
 from ultra_tfr.core import weights as weights_lib
-from ultra_tfr.position_losses import Learned
-from ultra_tfr.position_losses import PositionLoss
-from ultra_tfr.position_losses import count
-from ultra_tfr.position_tables import PositionTables
+from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -94,7 +94,7 @@ class PairwiseDebiasingLoss(PositionLoss):
 
   with a at position i and b at position j. Weights carry no gradient. The
   ratios follow from the same losses, see `core.preference_ratios`; their sums
-  are averaged over batches by `ultra_tfr.position_updates.PositionUpdates`.
+  are averaged over batches by `ultra_tfr.callbacks.PositionUpdates`.
 
   t- belongs to an item that got no click, so the feedback should be clicks: of
   two items that both got feedback the weight takes the lesser for unclicked.

@@ -13,8 +13,8 @@ from ultra_tfr import keras_guards
 from ultra_tfr import losses as losses_lib
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
+from ultra_tfr.feedback import check_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.position_losses import check_heads
 
 
 class _PointwiseLoss(losses_lib.UnbiasedPairwiseLoss):

@@ -7,12 +7,12 @@ a position and there is nothing to switch off when it is served.
 import tensorflow as tf
 
 from ultra_tfr import checks
+from ultra_tfr.base import Learned
+from ultra_tfr.base import PositionLoss
+from ultra_tfr.base import PositionTables
+from ultra_tfr.base import sums_by_slot
 from ultra_tfr.core import position_effects
-from ultra_tfr.position_losses import Learned
-from ultra_tfr.position_losses import PositionLoss
-from ultra_tfr.position_losses import count
-from ultra_tfr.position_losses import sums_by_slot
-from ultra_tfr.position_tables import PositionTables
+from ultra_tfr.feedback import count
 
 _MODES = (None, "additive", "product")
 # The predictions of each kind of loss, in the order of the tower's modes.

@@ -7,8 +7,8 @@ import time
 from absl import flags
 
 from ultra_tfr import methods
+from ultra_tfr.data.click_log import reading
 from ultra_tfr.data.click_log.columns import LogColumns
-from ultra_tfr.data.click_log.reading import reading
 from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS

@@ -7,9 +7,9 @@ import sys
 from absl import flags
 
 from ultra_tfr import methods
+from ultra_tfr import trainer
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
-from ultra_tfr.experiments import run
 
 FLAGS = flags.FLAGS
 LETOR_FLAGS = ("non_finite", "index_base")
@@ -51,7 +51,7 @@ def define_training_flags(hidden_units, steps, learning_rate):
     steps: batches, likewise; None for a number that suits the data.
     learning_rate: of Adam, likewise.
   """
-  default = run.Settings()
+  default = trainer.Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
                     "Sizes of the hidden layers of each tower.")
   flags.DEFINE_integer(
@@ -112,7 +112,7 @@ def make_synthetic():
 
 
 def settings(steps=None):
-  """The `experiments.run.Settings` that the flags describe.
+  """The `trainer.Settings` that the flags describe.
 
   Args:
     steps: where --steps is not given.
@@ -131,7 +131,7 @@ def settings(steps=None):
           "--hidden_units must be whole numbers of at least 1, such as "
           f"512,256,128, but holds {size!r}.")
     sizes.append(int(size))
-  return run.Settings(
+  return trainer.Settings(
       hidden_units=tuple(sizes), batch_size=FLAGS.batch_size,
       steps=FLAGS.steps or steps, learning_rate=FLAGS.learning_rate,
       validate_every=FLAGS.validate_every)

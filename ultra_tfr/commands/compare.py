@@ -11,9 +11,6 @@ import numpy as np
 from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr.commands import common
-from ultra_tfr.comparison.store import Run
-from ultra_tfr.comparison.store import RunStore
-from ultra_tfr.comparison.tables import Table
 from ultra_tfr.evaluation import plots
 from ultra_tfr.experiments import comparison
 from ultra_tfr.experiments import peers
@@ -21,6 +18,9 @@ from ultra_tfr.experiments import processes
 from ultra_tfr.experiments import run as run_lib
 from ultra_tfr.experiments import tables
 from ultra_tfr.experiments.loggers import LOGGERS
+from ultra_tfr.experiments.runs import Run
+from ultra_tfr.experiments.runs import RunStore
+from ultra_tfr.experiments.tables import Table
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
 
@@ -181,7 +181,7 @@ def _details(table, names):
 
 def _write_markdown(lines, found):
   versions = ", ".join(f"{name} {value}"
-                       for name, value in tables.versions().items())
+                       for name, value in output.versions().items())
   spent = sum(result["seconds"] for by_method in found.values()
               for by_seed in by_method.values()
               for result in by_seed.values())

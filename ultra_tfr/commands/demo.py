@@ -7,6 +7,7 @@ from absl import flags
 from ultra_tfr.commands import common
 from ultra_tfr.experiments import run
 from ultra_tfr.experiments import tables
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 FLAGS = flags.FLAGS
@@ -25,7 +26,7 @@ def main():
   """Runs the command."""
   common.check_flags()
   settings, start = common.settings(), time.monotonic()
-  task = run.make_task(
+  task = task_lib.make_task(
       *common.make_synthetic(), PositionBasedModel(eta=FLAGS.eta),
       seed=FLAGS.seed)
   results = tables.Results("synthetic")

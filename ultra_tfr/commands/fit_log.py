@@ -9,7 +9,6 @@ from absl import flags
 from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.experiments import tables
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import evaluation
 from ultra_tfr.fit_log import report
@@ -181,4 +180,4 @@ def write_json(results, start):
     return
   output.write(FLAGS.json, {
       **results, "seconds": round(time.monotonic() - start, 1),
-      "versions": tables.versions()})
+      "versions": output.versions()})

@@ -11,6 +11,7 @@ from ultra_tfr.commands import common
 from ultra_tfr.data import letor
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import run
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.experiments.simulate_ab import run_ab_test
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 
@@ -99,9 +100,9 @@ def _train():
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, "click",
-        run.true_curve(click_model, FLAGS.num_positions))
+        task_lib.true_curve(click_model, FLAGS.num_positions))
   settings = common.settings()
-  task = run.make_task(
+  task = task_lib.make_task(
       *common.make_synthetic(), click_model, seed=FLAGS.seed,
       num_positions=FLAGS.num_positions)
   scores = {}
@@ -124,7 +125,7 @@ def _serve():
       print(f"Loading {folder} ...", flush=True)
       rankers[folder] = _load(flag, folder)
   lists = letor.read_letor(FLAGS.test, **common.letor_options())
-  click_model = run.make_click_model(
+  click_model = task_lib.make_click_model(
       (lists,), (FLAGS.test,), FLAGS.click_model)
   scores = {}
   for folder, (ranker, width) in rankers.items():

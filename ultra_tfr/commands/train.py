@@ -13,6 +13,7 @@ from ultra_tfr.data import lists as lists_lib
 from ultra_tfr.experiments import run
 from ultra_tfr.experiments import runs
 from ultra_tfr.experiments import tables
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.experiments.loggers import LOGGERS
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
@@ -78,19 +79,19 @@ def main():
              for name in FLAGS.method for seed in seeds}
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
-  click_model = run.make_click_model(
+  click_model = task_lib.make_click_model(
       (train, valid, test), (FLAGS.train, FLAGS.valid, FLAGS.test),
       FLAGS.click_model)
   for name in FLAGS.method:
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, FLAGS.feedback,
-        run.true_curve(click_model, FLAGS.num_positions))
+        task_lib.true_curve(click_model, FLAGS.num_positions))
   if FLAGS.overwrite:
     for folder in filter(None, folders.values()):
       runs.clear(folder)
   results = tables.Results(os.path.basename(FLAGS.train))
-  true_examination = run.true_curve(click_model, FLAGS.num_positions)
+  true_examination = task_lib.true_curve(click_model, FLAGS.num_positions)
   for seed in seeds:
     task = None
     for name in FLAGS.method:
@@ -123,9 +124,9 @@ def _read():
 
 
 def _make_task(train, valid, test, click_model, seed):
-  """The `experiments.run.Task` of a seed."""
+  """The `experiments.task.Task` of a seed."""
   parts = (train, valid) if valid else _hold_out(train, seed)
-  return run.make_task(
+  return task_lib.make_task(
       *parts, test, click_model, feedback=FLAGS.feedback,
       num_positions=FLAGS.num_positions, logger=FLAGS.logger,
       initial_fraction=FLAGS.initial_fraction, seed=seed)

@@ -7,6 +7,10 @@ afterwards, so a position that was seen twice does not move as far as one that
 was seen two thousand times.
 """
 
+import functools
+from typing import NamedTuple
+from typing import Optional
+
 import tensorflow as tf
 
 from ultra_tfr.core import examination
@@ -16,6 +20,12 @@ from ultra_tfr.core import trust
 # Learned trust probabilities keep this distance from each other and from the
 # ends, so that no posterior is ever fixed at 0 or 1 for good.
 TRUST_GAP = 1e-3
+# The columns of the sums: gradient and curvature of the cross-entropy of
+# sigmoid(s + shift) against the targets of the E step.
+GRADIENT, CURVATURE = range(2)
+NUM_SUMS = 2
+# The share of a full Newton step that the calibration takes at a time.
+_CALIBRATION_RATE = 0.2
 
 
 def step_size(step, initial, decay):
@@ -196,3 +206,155 @@ def constrain_trust(trust_positive, trust_negative):
   negative = negative * tf.linalg.matrix_transpose(shrink)
   # Lowering eps- can only loosen the constraint on the sum.
   return positive, tf.minimum(negative, positive - TRUST_GAP)
+
+
+def calibration_sums(relevance_logits, targets, weights):
+  """Sums for one Newton step on the shift.
+
+  Args:
+    relevance_logits: `[B, L]`, s + shift.
+    targets: `[B, L]`, P(r > 0 | c).
+    weights: `[B, L]`, zeros for padding.
+
+  Returns:
+    `[2]`.
+
+  >>> calibration_sums(tf.zeros([1, 2]), tf.ones([1, 2]),
+  ...                  tf.constant([[1.0, 0.0]])).numpy()
+  array([0.5 , 0.25], dtype=float32)
+  """
+  beta = tf.sigmoid(relevance_logits)
+  return tf.stack([tf.reduce_sum(weights * (targets - beta)),
+                   tf.reduce_sum(weights * beta * (1.0 - beta))])
+
+
+def newton_step(shift, sums, rate):
+  """A damped Newton step: shift + rate sum(P(r) - beta) / sum(beta (1 - beta)).
+
+  Args:
+    shift: a scalar.
+    sums: `[2]`, see `calibration_sums`.
+    rate: the share of the full step to take.
+
+  Returns:
+    The new shift, in [-30, 30].
+
+  >>> float(newton_step(tf.constant(0.0), tf.constant([4.0, 7.0]), 1.0))
+  0.5
+  """
+  # One observation of ridge: without data the step is 0, not 0/0.
+  step = rate * sums[GRADIENT] / (sums[CURVATURE] + 1.0)
+  return masking.clip_logits(shift + tf.clip_by_value(step, -0.5, 0.5))
+
+
+class UpdateRule(NamedTuple):
+  """What an M step does, as plain Python values.
+
+  Attributes:
+    averaging: `"statistics"` or `"parameters"`.
+    examination_is_fixed: theta (or p1, p0) is given.
+    trust_bias: None, `"position"` or `"pairwise"`.
+    trust_is_fixed: the trust probabilities are given.
+    starts_from_clicks: theta is taken from click rates during the warm-up.
+    min_examination: the floor of theta.
+    initial_scale: theta of the most clicked position at the start.
+    initial_click_irrelevant: p0 / p1 at the start.
+    smoothing: pseudo-observations of the click-rate start.
+  """
+
+  averaging: str
+  examination_is_fixed: bool
+  trust_bias: Optional[str]
+  trust_is_fixed: bool
+  starts_from_clicks: bool
+  min_examination: float
+  initial_scale: float
+  initial_click_irrelevant: float
+  smoothing: float
+
+
+@functools.partial(tf.function, reduce_retracing=True)
+def run(rule, state, averages, sums, num_batches, initial_step, decay,
+           warmup):
+  """One M step on the sums of `num_batches` batches.
+
+  Args:
+    rule: `UpdateRule`.
+    state: a dict of the parameters, under the names of `PositionBias`.
+    averages: running statistics, "pointwise" `[C * K, 5]` and with learned
+      pairwise trust bias "trust" `[C * K, K, 4]`.
+    sums: the new sums, likewise, and "calibration" `[5]`.
+    num_batches: a scalar.
+    initial_step: alpha_0.
+    decay: kappa.
+    warmup: batches of a click-rate start.
+
+  Returns:
+    The new state and averages.
+  """
+  step = state["num_updates"]
+  alpha = compound_step(step_size(step, initial_step, decay), num_batches)
+  # While the average is young it is the plain mean of all that was seen.
+  mean_alpha = tf.maximum(alpha, num_batches / (step + num_batches))
+  averages = {
+      key: average_statistics(value, sums[key], num_batches, mean_alpha)
+      for key, value in averages.items()}
+  if rule.averaging == "statistics":
+    seen, rate = averages, tf.ones_like(alpha)
+  else:
+    seen, rate = sums, alpha
+  state = dict(state, num_updates=step + num_batches)
+  state["relevance_shift"] = newton_step(
+      state["relevance_shift"], sums["calibration"], _CALIBRATION_RATE)
+  in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
+  updates = _examination_step(
+      rule, state, seen["pointwise"], averages["pointwise"], rate, in_warmup)
+  if rule.examination_is_fixed:
+    # theta- follows from theta, the items and what they got: nobody gives it.
+    updates = {"examination_unclicked": updates["examination_unclicked"]}
+  state.update(updates)
+  if rule.trust_bias == "pairwise" and not rule.trust_is_fixed:
+    shape = tf.concat(
+        [tf.shape(state["trust_positive"]), [trust.NUM_STATISTICS]], 0)
+    positive, negative = trust_estimates(
+        tf.reshape(seen["trust"], shape), state["trust_positive"],
+        state["trust_negative"])
+    state["trust_positive"], state["trust_negative"] = constrain_trust(
+        move(state["trust_positive"], positive, rate),
+        move(state["trust_negative"], negative, rate))
+  return state, averages
+
+
+def _examination_step(rule, state, seen, average, rate, in_warmup):
+  """New theta and theta-, or p1 and p0, from statistics or click rates."""
+  theta, unclicked = state["examination"], state["examination_unclicked"]
+  shape = tf.concat([tf.shape(theta), [examination.NUM_STATISTICS]], 0)
+  seen, average = tf.reshape(seen, shape), tf.reshape(average, shape)
+  start = constrain_examination(
+      click_rate_start(
+          average[..., examination.COUNT], average[..., examination.CLICKED],
+          rule.initial_scale, rule.smoothing), rule.min_examination)
+
+  def choose(learned, first):
+    return tf.where(in_warmup, first, learned)
+
+  if rule.trust_bias == "position":
+    irrelevant = state["click_irrelevant"]
+    p1, p0 = click_estimates(seen, theta, irrelevant)
+    p1 = constrain_examination(
+        move(theta, p1, rate), rule.min_examination)
+    p0 = constrain_click_irrelevant(move(irrelevant, p0, rate), p1)
+    # 0 is a fixed point: the position-based model. Rounding must not leave it.
+    p0 = tf.where(irrelevant > 0, p0, 0.0)
+    return {"examination": choose(p1, start),
+            "click_irrelevant": choose(
+                p0, rule.initial_click_irrelevant * start),
+            "examination_unclicked": unclicked}
+  new, new_unclicked = examination_estimates(seen, theta, unclicked)
+
+  def constrain(values):
+    return constrain_examination(values, rule.min_examination)
+
+  return {"examination": choose(constrain(move(theta, new, rate)), start),
+          "examination_unclicked": choose(
+              constrain(move(unclicked, new_unclicked, rate)), start)}

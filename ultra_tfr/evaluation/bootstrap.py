@@ -4,7 +4,11 @@ Items of one request are shown and clicked together, so requests are what is
 drawn again, not rows.
 """
 
+import dataclasses
+
 import numpy as np
+
+from ultra_tfr import checks
 
 
 def resample(num_requests, replicates=200, seed=0):
@@ -50,3 +54,91 @@ def interval(estimates, level=0.9):
   filled = np.where(known, estimates, 0.0)
   low, high = np.nanpercentile(filled, [tail, 100.0 - tail], axis=0)
   return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimate:
+  """What was estimated, and its bootstrap interval.
+
+  Attributes:
+    value: an array, or a number; NaN where the log does not tell.
+    low: likewise, the lower end.
+    high: likewise, the upper end.
+  """
+
+  value: np.ndarray
+  low: np.ndarray
+  high: np.ndarray
+
+
+def ratio_estimate(value, replicated, level):
+  """An `Estimate` of ratios of click rates.
+
+  With fewer than about three clicks some replicates have none, and the others
+  do not show how many there might have been.
+
+  Args:
+    value: `[..]`.
+    replicated: `[B, ..]`.
+    level: the share of replicates in the interval.
+
+  Returns:
+    An `Estimate` by percentiles, with NaN for `high` where `low` is 0.
+
+  >>> ratio_estimate(np.array([0.0]), np.zeros((9, 1)), 0.9).high.tolist()
+  [nan]
+  """
+  low, high = interval(replicated, level)
+  return Estimate(value, low, np.where(low == 0, np.nan, high))
+
+
+def draw_requests(requests, replicates, level, seed):
+  """Bootstrap counts of the requests that there are.
+
+  Args:
+    requests: `[R]` int, any number for each request.
+    replicates: B.
+    level: of the intervals to come; only checked here, before the work.
+    seed: of the bootstrap.
+
+  Returns:
+    Counts `[B, N]`, and the column of each row `[R]`.
+
+  Raises:
+    ValueError: if `replicates` is no whole number of at least 1, or `level` is
+      not between 0 and 1.
+
+  >>> draw_requests([70, 70, 5], replicates=2, level=0.9, seed=0)[1].tolist()
+  [1, 1, 0]
+  """
+  replicates = checks.positive("replicates", replicates)
+  if not 0 < level < 1:
+    raise ValueError(
+        f"`level` must be between 0 and 1, but is {level}; 0.9 keeps 90 % of "
+        "the replicates.")
+  ids, request = np.unique(requests, return_inverse=True)
+  return resample(len(ids), replicates, seed), request
+
+
+def centred_ranks(groups, values):
+  """Ranks within each group, equal values sharing theirs, minus their mean.
+
+  Args:
+    groups: `[R]` int from 0.
+    values: `[R]`.
+
+  Returns:
+    `[R]` float64.
+
+  >>> centred_ranks(np.array([0, 0, 1]), np.array([5.0, 3.0, 1.0])).tolist()
+  [0.5, -0.5, 0.0]
+  """
+  order = np.lexsort((values, groups))
+  sorted_groups, sorted_values = groups[order], values[order]
+  starts = np.ones(len(order), bool)
+  starts[1:] = ((np.diff(sorted_groups) != 0) | (np.diff(sorted_values) != 0))
+  run = np.cumsum(starts) - 1
+  place = np.bincount(run, np.arange(len(order))) / np.bincount(run)
+  ranks = np.empty(len(order))
+  ranks[order] = place[run]
+  return ranks - (np.bincount(groups, ranks) / np.bincount(groups))[groups]

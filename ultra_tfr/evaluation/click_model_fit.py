@@ -14,8 +14,7 @@ from scipy import special
 
 from ultra_tfr import checks
 from ultra_tfr.evaluation import bootstrap
-from ultra_tfr.evaluation import estimates
-from ultra_tfr.evaluation import swaps
+from ultra_tfr.evaluation import harvesting
 
 # Numbers in the arrays of the EM, small enough for the processor's cache.
 _BLOCK = 1 << 17
@@ -44,8 +43,8 @@ class ClickFit:
   """
 
   click_relevant: np.ndarray
-  click_irrelevant: Optional[estimates.Estimate]
-  examination: estimates.Estimate
+  click_irrelevant: Optional[bootstrap.Estimate]
+  examination: bootstrap.Estimate
   log_likelihood: float
   converged: bool
 
@@ -108,17 +107,17 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
   [[0.833, 0.417]]
   """
   relevant, irrelevant = _starts(click_relevant, click_irrelevant)
-  positions, requests = estimates.check_rows(
+  positions, requests = checks.check_rows(
       positions, requests, relevant.shape[1])
   shape = positions.shape
   contexts = checks.as_int64("contexts", contexts)
   checks.check_shape("contexts", contexts, shape, "one for each row")
-  estimates.in_range("contexts", contexts, 0, len(relevant) - 1,
+  checks.in_range("contexts", contexts, 0, len(relevant) - 1,
                      "`click_relevant` has one row for each context")
-  clicked = estimates.check_booleans("clicked", clicked, shape)
+  clicked = checks.check_booleans("clicked", clicked, shape)
   relevance = np.asarray(relevance, np.float64)
   checks.check_shape("relevance", relevance, shape, "one for each row")
-  estimates.in_range("relevance", relevance, 0, 1,
+  checks.in_range("relevance", relevance, 0, 1,
                      "give probabilities, the sigmoid of logits")
   num_bins = checks.positive("num_bins", num_bins)
   known = positions > 0
@@ -126,7 +125,7 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
     raise ValueError(
         "`positions` must hold some that are known, but all are 0; give "
         "1-based positions.")
-  draws, request = estimates.draw_requests(
+  draws, request = bootstrap.draw_requests(
       requests[known], replicates, level, seed)
   clicked = clicked[known]
   beta = np.clip(relevance[known], _MIN_RELEVANCE, 1.0 - _MIN_RELEVANCE)
@@ -155,11 +154,11 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
   chance = (p1.ravel()[slot] * beta + p0.ravel()[slot] * (1.0 - beta))
   return ClickFit(
       click_relevant=p1[0],
-      click_irrelevant=None if click_irrelevant is None else estimates.Estimate(
+      click_irrelevant=None if click_irrelevant is None else bootstrap.Estimate(
           p0[0], *bootstrap.interval(drawn_p0, level)),
-      examination=estimates.ratio_estimate(
-          swaps.ratio(p1[0], p1[0, :, :1]),
-          swaps.ratio(drawn_p1, drawn_p1[..., :1]), level),
+      examination=bootstrap.ratio_estimate(
+          harvesting.ratio(p1[0], p1[0, :, :1]),
+          harvesting.ratio(drawn_p1, drawn_p1[..., :1]), level),
       log_likelihood=float(
           np.log(np.where(clicked, chance, 1.0 - chance)).mean()),
       converged=converged and all(part[2] for part in drawn))
@@ -196,28 +195,28 @@ def position_follows_scores(scores, positions, requests, replicates=200,
   ...                         [1, 2, 3, 1, 2, 3], [0, 0, 0, 1, 1, 1]).value
   0.25
   """
-  positions, requests = estimates.check_rows(positions, requests)
+  positions, requests = checks.check_rows(positions, requests)
   scores = np.asarray(scores, np.float64)
   checks.check_shape("scores", scores, positions.shape, "one for each row")
-  estimates.in_range("scores", scores, np.finfo(np.float64).min, None,
+  checks.in_range("scores", scores, np.finfo(np.float64).min, None,
                      "leave out rows without a score")
   known = positions > 0
   request = np.unique(requests[known], return_inverse=True)[1]
-  ranks = [estimates.centred_ranks(request, values)
+  ranks = [bootstrap.centred_ranks(request, values)
            for values in (scores[known], -positions[known])]
   covariance, variance, other_variance = (
       np.bincount(request, a * b)
       for a, b in (ranks, ranks[:1] * 2, ranks[1:] * 2))
-  correlation = swaps.ratio(covariance, np.sqrt(variance * other_variance))
+  correlation = harvesting.ratio(covariance, np.sqrt(variance * other_variance))
   correlation = correlation[np.isfinite(correlation)]
-  draws, _ = estimates.draw_requests(
+  draws, _ = bootstrap.draw_requests(
       np.arange(len(correlation)), replicates, level, seed)
   mean, drawn = (
-      swaps.ratio(np.array([each @ correlation for each in times]),
+      harvesting.ratio(np.array([each @ correlation for each in times]),
                   times.sum(axis=1))
       for times in (np.ones((1, len(correlation))), draws))
   low, high = bootstrap.interval(drawn, level)
-  return estimates.Estimate(float(mean[0]), float(low), float(high))
+  return bootstrap.Estimate(float(mean[0]), float(low), float(high))
 
 
 def _starts(click_relevant, click_irrelevant):

@@ -6,7 +6,7 @@ import tensorflow_ranking as tfr
 
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
-from ultra_tfr.heads import ranking_head
+from ultra_tfr.feedback import ranking_head
 from ultra_tfr.metrics import on_ranking
 
 TOPN = (3, 5, 10)

@@ -10,7 +10,7 @@ from ultra_tfr.core import masking
 from ultra_tfr.evaluation import held_out
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import runs
-from ultra_tfr.heads import ranking_head
+from ultra_tfr.feedback import ranking_head
 
 PICKS = ("labels", "clicks")
 # Visits of each validation list, so that clicks decide with little noise.

@@ -6,11 +6,13 @@ import functools
 import numpy as np
 
 from ultra_tfr import methods
-from ultra_tfr.data import letor_folder
+from ultra_tfr import trainer
+from ultra_tfr.data import letor
 from ultra_tfr.data import synthetic
 from ultra_tfr.data import tfds
 from ultra_tfr.experiments import peers
 from ultra_tfr.experiments import run as run_lib
+from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 
 
@@ -23,7 +25,7 @@ class World:
     logger: what ordered the lists that users saw, see
       `simulation.logging_policy`.
     click_model: a key of `CLICK_MODELS`.
-    settings: `experiments.run.Settings` of all methods.
+    settings: `trainer.Settings` of all methods.
     train_queries: of the synthetic data.
     num_positions: documents displayed.
     initial_fraction: of the training queries, for the weak logger.
@@ -35,7 +37,7 @@ class World:
   dataset: str
   logger: str
   click_model: str
-  settings: run_lib.Settings
+  settings: trainer.Settings
   train_queries: int = 2000
   num_positions: int = 10
   initial_fraction: float = 0.01
@@ -115,14 +117,14 @@ def check(world, names, feedback):
   """
   kind, _, name = world.dataset.partition(":")
   if kind == "letor" and name:
-    letor_folder.find_files(name)
+    letor.find_files(name)
   elif kind == "tfds" and name:
     tfds.open_tfds(name)
   elif world.dataset != "synthetic":
     raise ValueError(
         "`dataset` must be 'synthetic', 'letor:FOLDER' or 'tfds:NAME' such as "
         f"tfds:mslr_web/10k_fold1, but is {world.dataset!r}.")
-  curve = run_lib.true_curve(
+  curve = task_lib.true_curve(
       CLICK_MODELS[world.click_model](), world.num_positions)
   for name in names:
     method = find(name)
@@ -139,7 +141,7 @@ def _load(world):
   """The parts of a data set; kept, since a process executes many runs."""
   kind, _, name = world.dataset.partition(":")
   if kind == "letor":
-    return letor_folder.read_folder(
+    return letor.read_folder(
         name, seed=world.data_seed, non_finite=world.non_finite,
         index_base=world.index_base)
   if kind == "tfds":
@@ -150,9 +152,9 @@ def _load(world):
 @functools.lru_cache(maxsize=2)
 def _task(world, feedback, seed):
   train, valid, test = _load(world)
-  click_model = run_lib.make_click_model(
+  click_model = task_lib.make_click_model(
       (train, valid, test), [world.dataset] * 3, world.click_model)
-  return run_lib.make_task(
+  return task_lib.make_task(
       train, valid, test, click_model, feedback=feedback,
       num_positions=world.num_positions, logger=world.logger,
       initial_fraction=world.initial_fraction, seed=seed)

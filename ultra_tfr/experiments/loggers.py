@@ -9,7 +9,7 @@ import tensorflow_ranking as tfr
 from ultra_tfr import checks
 from ultra_tfr import scorers
 from ultra_tfr.evaluation import ranking
-from ultra_tfr.evaluation.estimates import centred_ranks
+from ultra_tfr.evaluation.bootstrap import centred_ranks
 
 LOGGERS = ("irrelevant", "random", "weak", "strong")
 # The strong ranker: passes over the queries, batches at most, lists in a batch,

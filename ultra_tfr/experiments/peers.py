@@ -184,7 +184,7 @@ def run(name, task):
 
   Args:
     name: a key of `PEERS`.
-    task: a `experiments.run.Task` of clicks.
+    task: a `experiments.task.Task` of clicks.
 
   Returns:
     A `experiments.run.Outcome` whose model is `Trees`. Its examination is None:

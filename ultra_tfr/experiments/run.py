@@ -12,79 +12,11 @@ import tensorflow as tf
 
 from ultra_tfr import methods
 from ultra_tfr import scorers
-from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import runs
-from ultra_tfr.experiments.loggers import logger_scores
 from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.logged_order import LoggedOrderGuard
-from ultra_tfr.simulation.click_models import CLICK_MODELS
-from ultra_tfr.simulation.feedback_stream import FeedbackStream
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """What all methods share, so that they compete on equal terms.
-
-  Attributes:
-    hidden_units: of each tower.
-    activation: of each tower.
-    layer_norm: of each tower.
-    dropout: of each tower.
-    batch_size: lists in a batch.
-    steps: batches in all.
-    learning_rate: of Adam at the start; it falls to 0 by a cosine.
-    validate_every: steps between two validations, a Keras epoch; fewer steps
-      than that are validated once.
-
-  Raises:
-    ValueError: if the steps are not a whole number of epochs.
-  """
-
-  hidden_units: tuple[int, ...] = (512, 256, 128)
-  activation: str = "elu"
-  layer_norm: bool = True
-  dropout: float = 0.0
-  batch_size: int = 256
-  steps: int = 2000
-  learning_rate: float = 1e-3
-  validate_every: int = 100
-
-  def __post_init__(self):
-    if self.steps > self.validate_every and self.steps % self.validate_every:
-      raise ValueError(
-          f"`steps` ({self.steps}) must be a multiple of `validate_every` "
-          f"({self.validate_every}), so that the last checkpoint is validated "
-          "too; change one of them.")
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-  """Displayed lists with simulated users, and labelled lists to judge by.
-
-  Attributes:
-    stream: what the users were shown, and what they do.
-    valid: `RankingLists` for the choice of the checkpoint.
-    test: `RankingLists` for the result.
-    train_features: `[D, F]`, of which the preprocessing takes mean and
-      variance.
-    true_examination: `[K]`, or None where the click model has no such curve.
-    valid_stream: what the same users were shown of the validation lists, for
-      the choice of a checkpoint without labels.
-  """
-
-  stream: FeedbackStream
-  valid: RankingLists
-  test: RankingLists
-  train_features: np.ndarray
-  true_examination: Optional[np.ndarray]
-  valid_stream: FeedbackStream
-
-  @property
-  def num_positions(self):
-    """Displayed positions."""
-    return self.stream.labels.shape[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,72 +53,6 @@ class Outcome:
   seconds: float
   model: tf.keras.Model
   picks: Mapping[str, Pick] = dataclasses.field(default_factory=dict)
-
-
-def true_curve(click_model, num_positions):
-  """The examination by position `[K]` of a click model that has one, or None.
-
-  Args:
-    click_model: a `simulation.click_models` model.
-    num_positions: K.
-  """
-  if not hasattr(click_model, "examination"):
-    return None
-  return click_model.examination(num_positions)
-
-
-def make_click_model(lists, names, name):
-  """Simulated users for labelled lists, e.g. of LETOR files.
-
-  Args:
-    lists: `RankingLists` of each file, or None for none.
-    names: of the files, for the messages.
-    name: a key of `CLICK_MODELS`.
-
-  Returns:
-    A click model that knows the highest grade of all files.
-
-  Raises:
-    ValueError: if a label is no whole grade.
-  """
-  for part, path in zip(lists, names):
-    odd = part.labels[part.labels != np.round(part.labels)] if part else ()
-    if len(odd):
-      raise ValueError(
-          f"{path}: labels must be whole grades, from which clicks are "
-          f"simulated, but there is {odd[0]:g}; round them.")
-  grades = int(max(part.labels.max() for part in lists if part))
-  return CLICK_MODELS[name](max_grade=max(grades, 1))
-
-
-def make_task(train, valid, test, click_model, *, feedback="click",
-              num_positions=10, logger="weak", initial_fraction=0.01, seed=0):
-  """Shows the top of a logging policy's lists to simulated users.
-
-  Args:
-    train: `RankingLists` with true labels.
-    valid: `RankingLists`.
-    test: `RankingLists`.
-    click_model: a `simulation.click_models` model.
-    feedback: `"click"` or `"dwell"`.
-    num_positions: how many documents of a list are displayed.
-    logger: the policy, see `experiments.loggers.logger_scores`.
-    initial_fraction: share of the training queries whose labels the weak
-      logger sees.
-    seed: of the policy and the feedback.
-
-  Returns:
-    A `Task`.
-  """
-  streams = []
-  for lists, scores in zip((train, valid), logger_scores(
-      train, (train, valid), logger, initial_fraction, seed)):
-    shown = lists.sort_by(scores, top=num_positions)
-    features, labels = shown.pad(num_positions)
-    streams.append(
-        FeedbackStream(features, labels, click_model, feedback, seed))
-  return Task(streams[0], valid, test, train.features,
-              true_curve(click_model, num_positions), streams[1])
 
 
 def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,

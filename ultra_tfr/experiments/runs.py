@@ -1,8 +1,12 @@
-"""The folder of one training: its settings, its backup and its result."""
+"""Trainings that are kept: the folder of one, and a store of many."""
 
+import dataclasses
+import hashlib
 import json
 import os
+import re
 import shutil
+from typing import Any
 
 from ultra_tfr import output
 
@@ -52,7 +56,7 @@ def write_settings(folder, settings):
   """
   os.makedirs(folder, exist_ok=True)
   if not os.path.exists(os.path.join(folder, _SETTINGS)):
-    _write(os.path.join(folder, _SETTINGS), settings)
+    output.write(os.path.join(folder, _SETTINGS), settings)
 
 
 def begin(folder):
@@ -72,7 +76,7 @@ def finish(folder, result):
     folder: of one training.
     result: a dict of numbers, arrays and dicts of them.
   """
-  _write(os.path.join(folder, _RESULT), output.plain(result))
+  output.write(os.path.join(folder, _RESULT), output.plain(result))
   _remove(folder, _WHILE_TRAINING)
 
 
@@ -119,12 +123,64 @@ def _read(path):
     return json.load(file)
 
 
-def _write(path, value):
-  """Writes all of a file or nothing of it."""
-  output.write(f"{path}.part", value)
-  os.replace(f"{path}.part", path)
-
-
 def _text(value):
   """The value of a flag as one writes it."""
   return ",".join(value) if isinstance(value, list) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One training.
+
+  Attributes:
+    feedback: `"click"` or `"dwell"`.
+    method: its name.
+    seed: of clicks, initial ranker and initialisation.
+  """
+
+  feedback: str
+  method: str
+  seed: int
+
+  def __str__(self):
+    return f"{self.method}, {self.feedback} feedback, seed {self.seed}"
+
+
+class RunStore:
+  """Keeps results of runs that share all settings.
+
+  Runs with other settings are kept in another subfolder, named by a digest, so
+  that they never mix.
+
+  Args:
+    folder: where all runs are kept.
+    settings: a dict, ready for JSON, of everything but the `Run`.
+
+  >>> store = RunStore("runs", {"steps": 10})
+  >>> store.write(Run("click", "unbiased", 0), {"metrics": {"ndcg@10": 0.5}})
+  >>> store.read(Run("click", "unbiased", 0))
+  {'metrics': {'ndcg@10': 0.5}}
+  >>> store.read(Run("click", "unbiased", 1)) is None
+  True
+  """
+
+  def __init__(self, folder, settings: dict[str, Any]):
+    text = json.dumps(settings, sort_keys=True)
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:10]
+    self.folder = os.path.join(folder, digest)
+    os.makedirs(self.folder, exist_ok=True)
+    path = os.path.join(self.folder, _SETTINGS)
+    if not os.path.exists(path):
+      output.write(path, settings)
+
+  def _path(self, run):
+    name = f"{run.feedback}-{run.method}-seed-{run.seed}.json"
+    return os.path.join(self.folder, re.sub(r"[^\w.-]", "_", name))
+
+  def read(self, run):
+    """The result of a run, or None if it has not finished."""
+    return _read(self._path(run))
+
+  def write(self, run, result):
+    """Keeps a result, all of it or nothing."""
+    output.write(self._path(run), result)

@@ -1,15 +1,22 @@
 """Results as tables for people and as JSON for programs."""
 
-import sys
+import dataclasses
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_ranking as tfr
+from scipy import stats
 
 from ultra_tfr import output
 from ultra_tfr.evaluation import plots
 from ultra_tfr.evaluation.ranking import TOPN
-from ultra_tfr.version import __version__
+from ultra_tfr.output import align
+from ultra_tfr.output import versions
+
+REFERENCE = "unbiased"
+# Upper bounds: never the best of a table.
+ORACLES = ("oracle-pairwise", "oracle-pointwise", "oracle-clicks")
+_SIGNIFICANT = 0.05
+_HEADINGS = ["method", *(f"NDCG@{n}" for n in TOPN), "gap closed",
+             f"minus {REFERENCE}", "p seeds", "p queries", "s"]
 
 
 class Results:
@@ -190,22 +197,166 @@ def _curve_table(by_method, true_curve):
   return align(rows)
 
 
-def versions():
-  """The versions that results were made with, ready for JSON."""
-  peers = {name: sys.modules[name].__version__
-           for name in ("lightgbm", "xgboost") if name in sys.modules}
-  return {"ultra_tfr": __version__, "tensorflow": tf.__version__,
-          "tensorflow_ranking": tfr.__version__, **peers,
-          "python": sys.version.split()[0]}
+@dataclasses.dataclass(frozen=True)
+class Difference:
+  """A method minus another, paired.
 
-
-def align(rows):
-  """Lines of a table, from rows of cells of text; the first cell goes left.
-
-  >>> align([["a", "1"], ["bc", "10"]])
-  ['a    1', 'bc  10']
+  Attributes:
+    value: mean difference of NDCG@10.
+    p_seeds: of a paired t-test over seeds; NaN with fewer than two, or where
+      all differences are equal.
+    p_queries: of a paired t-test over test queries, whose NDCG@10 is first
+      averaged over seeds; NaN likewise.
   """
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return ["  ".join([row[0].ljust(widths[0]),
-                     *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])
-          for row in rows]
+
+  value: float
+  p_seeds: float
+  p_queries: float
+
+
+def difference(runs, others):
+  """Compares two methods run with the same seeds on the same test queries.
+
+  The two tests ask different things: whether another choice of clicks and
+  initialisation would show the difference on these queries, and whether other
+  queries would show it with these runs.
+
+  Args:
+    runs: a dict from seed to `[Q]` NDCG@10 by test query.
+    others: the same of the other method.
+
+  Returns:
+    A `Difference` over the seeds that both have, or None if there is none.
+
+  Raises:
+    ValueError: if the queries differ.
+
+  >>> found = difference({0: [.5, .7], 1: [.6, .7]}, {0: [.4, .6], 1: [.4, .6]})
+  >>> round(found.value, 3), round(found.p_seeds, 3)
+  (0.125, 0.126)
+  """
+  seeds = sorted(set(runs) & set(others))
+  if not seeds:
+    return None
+  first, second = (np.array([found[seed] for seed in seeds], np.float64)
+                   for found in (runs, others))
+  if first.shape != second.shape:
+    raise ValueError(
+        "The methods must be judged by the same test queries, but there are "
+        f"{first.shape[1]} and {second.shape[1]}; run them on the same data.")
+  gaps = first - second
+  return Difference(float(gaps.mean()), _p_value(gaps.mean(axis=1)),
+                    _p_value(gaps.mean(axis=0)))
+
+
+def _p_value(gaps):
+  if len(gaps) < 2 or np.ptp(gaps) == 0:
+    return float("nan")
+  return float(stats.ttest_1samp(gaps, 0.0).pvalue)
+
+
+class Table:
+  """Results of one kind of feedback.
+
+  Args:
+    results: a dict by method of dicts by seed of what
+      `experiments.comparison.execute` gave.
+    methods: the rows, in order; those without a result get "-".
+    select: the pick of the checkpoint that counts, `"labels"` or `"clicks"`;
+      the other one is shown in a column of its own.
+  """
+
+  def __init__(self, results, methods, select="labels"):
+    self._results, self._methods = results, list(methods)
+    self._select = select
+    self._other = "clicks" if select == "labels" else "labels"
+
+  def _mean(self, method, key="ndcg@10"):
+    runs = self._results.get(method)
+    if not runs:
+      return None
+    return float(np.mean([run[self._select]["metrics"][key]
+                          for run in runs.values()]))
+
+  def gap_closed(self, method):
+    """The share of the way from naive-pairwise to oracle-pairwise, or None."""
+    low, high, value = (self._mean(name) for name in (
+        "naive-pairwise", "oracle-pairwise", method))
+    if None in (low, high, value):
+      return None
+    return share_of_gap(low, high, value)
+
+  def difference(self, method):
+    """The `statistics.Difference` to the reference, or None."""
+    if method == REFERENCE or not {method, REFERENCE} <= set(self._results):
+      return None
+    by_query = [{seed: run[self._select]["by_query"]
+                 for seed, run in self._results[name].items()}
+                for name in (method, REFERENCE)]
+    return difference(*by_query)
+
+  def _best(self, key):
+    means = {name: self._mean(name, key) for name in self._methods
+             if name not in ORACLES and self._results.get(name)}
+    return max(means, key=means.get) if means else None
+
+  def rows(self, bold="{}"):
+    """The cells, with a heading.
+
+    Args:
+      bold: how the best value of a column is written; oracles do not compete.
+
+    Returns:
+      A list of lists of text.
+    """
+    best = {n: self._best(f"ndcg@{n}") for n in TOPN}
+    rows = [[*_HEADINGS[:4], f"@10 by {self._other}", *_HEADINGS[4:]]]
+    for name in self._methods:
+      runs = list(self._results.get(name, {}).values())
+      if not runs:
+        rows.append([name, *["-"] * (len(rows[0]) - 1)])
+        continue
+      cells = []
+      for n in TOPN:
+        text = _mean_and_spread(
+            [run[self._select]["metrics"][f"ndcg@{n}"] for run in runs])
+        cells.append(bold.format(text) if best[n] == name else text)
+      cells.append(_mean_and_spread(
+          [run[self._other]["metrics"]["ndcg@10"] for run in runs]))
+      gap = self.gap_closed(name)
+      cells.append("-" if gap is None else f"{gap:.0%}")
+      found = self.difference(name)
+      cells += ["", "", ""] if found is None else [
+          f"{found.value:+.4f}", _p(found.p_seeds), _p(found.p_queries)]
+      cells.append(f"{np.mean([run['seconds'] for run in runs]):.0f}")
+      rows.append([name, *cells])
+    return rows
+
+  def to_text(self):
+    """Lines for a terminal; the best value of a column has a star."""
+    return "\n".join(output.align(self.rows("*{}")))
+
+  def to_markdown(self):
+    """A Markdown table."""
+    head, *body = self.rows("**{}**")
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _mean_and_spread(values):
+  text = f"{np.mean(values):.4f}"
+  if len(values) > 1:
+    text += f" ± {np.std(values, ddof=1):.4f}"
+  return text
+
+
+def _p(value):
+  """A p-value; those below 5 % have a mark.
+
+  >>> _p(0.2), _p(0.0004), _p(float("nan"))
+  ('0.200', '<0.001 !', '-')
+  """
+  if not np.isfinite(value):
+    return "-"
+  text = "<0.001" if value < 0.001 else f"{value:.3f}"
+  return f"{text} !" if value < _SIGNIFICANT else text

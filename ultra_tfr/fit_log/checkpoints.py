@@ -6,34 +6,15 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import logged_order
-from ultra_tfr.data.click_log import requests as requests_lib
+from ultra_tfr.bias import Bias
+from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation import held_out
-from ultra_tfr.evaluation import log_totals
 from ultra_tfr.fit_log import scoring
-from ultra_tfr.fit_log.scoring import Bias
-from ultra_tfr.heads import split_heads
+from ultra_tfr.fit_log.scoring import predict
 
 _MONITOR = "val_snips_dcg@10"
 # Requests that one validation looks at, so that it takes seconds on any log.
 _VALIDATION_REQUESTS = 20000
-
-
-def predict(model, batch):
-  """Scores and relevance probabilities of a `LoggedBatch`.
-
-  Args:
-    model: a model made by `log_model.build_log_model`.
-    batch: a `LoggedBatch`.
-
-  Returns:
-    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
-    model without a relevance head.
-  """
-  inputs = {name: tf.constant(value) for name, value in
-            requests_lib.model_inputs(batch).items()}
-  heads = split_heads(model(inputs, training=False))
-  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
-  return heads[0].numpy(), relevance
 
 
 class Validation(NamedTuple):
@@ -127,23 +108,23 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   def _logged_dcg(self, bias):
     """DCG@10 of the logged order and of its reverse, each `[N]`."""
-    logged, reverse = (log_totals.LogTotals(topn=(10,)) for _ in range(2))
+    logged, reverse = (counterfactual.LogTotals(topn=(10,)) for _ in range(2))
     for batch in self._batches():
       for totals, order in ((logged, -batch.places), (reverse, batch.places)):
         scoring.add_totals(totals, order, batch, bias, self._binary)
-    return [log_totals.split_columns(totals.table())[1].dcg[:, 0]
+    return [counterfactual.split_columns(totals.table())[1].dcg[:, 0]
             for totals in (logged, reverse)]
 
   def _validate(self, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
-    totals = log_totals.LogTotals(topn=(10,))
+    totals = counterfactual.LogTotals(topn=(10,))
     clicks = scoring.ClickRows()
     for batch in self._batches():
       scores, relevance = predict(self.model, batch)
       scoring.add_totals(totals, scores, batch, bias, self._binary)
       if bias is not None:
         clicks.add(bias, relevance, batch)
-    _, requests = log_totals.split_columns(totals.table())
+    _, requests = counterfactual.split_columns(totals.table())
     likelihood = clicks.likelihood()
     return Validation(
         requests.dcg[:, 0], requests.gain[:, 0],

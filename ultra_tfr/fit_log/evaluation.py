@@ -2,10 +2,9 @@
 
 from ultra_tfr import output
 from ultra_tfr.evaluation import counterfactual
-from ultra_tfr.evaluation.log_totals import LogTotals
-from ultra_tfr.experiments.tables import align
-from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.evaluation.counterfactual import LogTotals
 from ultra_tfr.fit_log import scoring
+from ultra_tfr.output import align
 
 LOGGED = "logged order"
 # What it means that there is no bias to correct by.
@@ -54,7 +53,7 @@ class LogEvaluator:
       if model is None:
         scores = -batch.places
       else:
-        scores, relevance = checkpoints.predict(model, batch)
+        scores, relevance = scoring.predict(model, batch)
         if bias is not None and relevance is not None:
           clicks.add(bias, relevance, batch)
       scoring.add_totals(totals, scores, batch, self._bias, self._binary)

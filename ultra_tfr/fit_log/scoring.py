@@ -1,83 +1,11 @@
 """The bias of a log's positions as plain numbers, and what it corrects."""
 
-import dataclasses
-from typing import Optional
-
 import numpy as np
+import tensorflow as tf
 
+from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.evaluation import counterfactual
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Bias:
-  """What a trained model says about positions.
-
-  Attributes:
-    method: its name.
-    click_relevant: `[C, K]`, p1: theta, or with trust bias theta times it.
-    click_irrelevant: `[C, K]`, p0, or None.
-    trust_positive: `[C, K, K]`, or None.
-    trust_negative: `[C, K, K]`, or None.
-
-  >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4]]))
-  >>> Bias.from_config(bias.to_config()).click_relevant.tolist()
-  [[0.8, 0.4]]
-  """
-
-  method: str
-  click_relevant: np.ndarray
-  click_irrelevant: Optional[np.ndarray] = None
-  trust_positive: Optional[np.ndarray] = None
-  trust_negative: Optional[np.ndarray] = None
-
-  def to_config(self):
-    """The values, ready for JSON."""
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()}
-
-  @classmethod
-  def from_config(cls, config):
-    """Rebuilds what `to_config` described."""
-    return cls(**{name: np.array(value) if isinstance(value, list) else value
-                  for name, value in config.items()})
-
-  @classmethod
-  def of_layer(cls, method, layer):
-    """The present values of a `PositionBias`."""
-    def values(name):
-      variable = getattr(layer, name, None)
-      # As JSON holds them: what is saved is what was used.
-      return None if variable is None else variable.numpy().astype(np.float64)
-    return cls(method, values("examination"), values("click_irrelevant"),
-               values("trust_positive"), values("trust_negative"))
-
-  def relative(self):
-    """p1 relative to the first position of each context, `[C, K]`."""
-    return self.click_relevant / self.click_relevant[:, :1]
-
-  def at(self, positions, contexts):
-    """p1, p0 (or None) and their scale, of items.
-
-    Args:
-      positions: `[B, L]` from 1, 0 in padding.
-      contexts: `[B, L]` ids.
-
-    Returns:
-      A tuple of p1 `[B, L]`, p0 `[B, L]` or None, and p1 (minus p0) at the
-      first position of the context, `[B, L]`.
-
-    >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4], [0.9, 0.1]]))
-    >>> relevant, _, scale = bias.at(np.array([[2, 1]]), np.array([[0, 1]]))
-    >>> relevant.tolist(), scale.tolist()
-    ([[0.4, 0.9]], [[0.8, 0.9]])
-    """
-    place = np.maximum(positions, 1) - 1
-    relevant = self.click_relevant[contexts, place]
-    first = self.click_relevant[contexts, 0]
-    if self.click_irrelevant is None:
-      return relevant, None, first
-    irrelevant = self.click_irrelevant[contexts, place]
-    return relevant, irrelevant, first - self.click_irrelevant[contexts, 0]
+from ultra_tfr.feedback import split_heads
 
 
 def click_probability(bias, relevance, batch):
@@ -136,3 +64,21 @@ def add_totals(totals, scores, batch, bias, binary):
   feedback = np.where(batch.weights > 0, batch.feedback, -1.0)
   totals.update(scores, feedback, batch.positions, relevant, irrelevant,
                 scale=scale, weights=batch.weights)
+
+
+def predict(model, batch):
+  """Scores and relevance probabilities of a `LoggedBatch`.
+
+  Args:
+    model: a model made by `scorers.build_log_model`.
+    batch: a `LoggedBatch`.
+
+  Returns:
+    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
+    model without a relevance head.
+  """
+  inputs = {name: tf.constant(value) for name, value in
+            requests_lib.model_inputs(batch).items()}
+  heads = split_heads(model(inputs, training=False))
+  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
+  return heads[0].numpy(), relevance

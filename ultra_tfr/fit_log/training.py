@@ -9,12 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import checks
-from ultra_tfr import log_model
 from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr import scorers
+from ultra_tfr.bias import Bias
 from ultra_tfr.fit_log import checkpoints
-from ultra_tfr.fit_log.scoring import Bias
 from ultra_tfr.layers import INITIAL_SCALE
 
 # Those that learn from feedback alone, with a bias for each context or without.
@@ -63,14 +62,14 @@ class FittedLog:
       folder: a directory, made if need be.
     """
     os.makedirs(folder, exist_ok=True)
-    log_model.export_log_ranker(
+    scorers.export_log_ranker(
         self.model, self.schema["statistics"], os.path.join(folder, "model"))
     self.model.save(os.path.join(folder, _MODEL_FILE), save_format="keras")
     output.write(os.path.join(folder, SCHEMA_FILE), {
         "schema": self.schema, "history": self.history,
         "validation": self.validation,
         "bias": self.bias and self.bias.to_config(),
-        "inputs": log_model.input_names(self.schema["statistics"])})
+        "inputs": scorers.input_names(self.schema["statistics"])})
 
 
 def load(folder):
@@ -137,7 +136,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   Args:
     log: a `ClickLog`.
     method_name: one of `METHODS`.
-    settings: `experiments.run.Settings`.
+    settings: `trainer.Settings`.
     seed: of initialisation and order.
     logs_folder: where TensorBoard logs go, or None.
     verbose: as in Keras's `fit`.
@@ -151,7 +150,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   checks.check_choice("method_name", method_name, METHODS)
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)
-  model = log_model.build_log_model(
+  model = scorers.build_log_model(
       log.statistics, method.num_heads, settings.hidden_units,
       settings.activation, settings.layer_norm, settings.dropout)
   loss, bias, callbacks = method.build(

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ultra_tfr.checks import probabilities
+
 
 class Simulated(NamedTuple):
   """Simulated feedback, each float32 `[N, L]` and 0 on padding.
@@ -223,32 +225,3 @@ def grades(labels, max_grade: int) -> np.ndarray:
 def at_positions(values: np.ndarray, positions) -> np.ndarray:
   """Looks up values by 1-based position; the last value continues."""
   return values[np.clip(positions, 1, values.size) - 1]
-
-
-def probabilities(name: str, values) -> np.ndarray:
-  """Checks that all values are in [0, 1]."""
-  values = np.asarray(values, dtype=np.float64)
-  if not np.all((values >= 0.) & (values <= 1.)):
-    raise ValueError(
-        f"`{name}` must be in [0, 1], but is {values.tolist()}; give "
-        "probabilities.")
-  return values
-
-
-def vector(name: str, values) -> np.ndarray:
-  """Checks that values are a vector of at least one probability."""
-  values = probabilities(name, values)
-  if values.ndim != 1 or not values.size:
-    raise ValueError(
-        f"`{name}` must be a vector with a probability a position, but has the "
-        f"shape {list(values.shape)}; give at least one.")
-  return values
-
-
-def not_negative(name: str, value) -> float:
-  """Checks that a number is finite and at least 0."""
-  if not 0. <= value < np.inf:
-    raise ValueError(
-        f"`{name}` must be finite and at least 0, but is {value}; give another "
-        "number.")
-  return float(value)

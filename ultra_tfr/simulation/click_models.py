@@ -12,6 +12,7 @@ grade y, with a click noise e, and differ in what the user examines:
 
 import numpy as np
 
+from ultra_tfr import checks
 from ultra_tfr.simulation import base
 
 # P(examination) by position from eye tracking, Joachims et al., "Accurately
@@ -51,8 +52,8 @@ class PositionBasedModel(base.ClickModel):
   def __init__(self, examination=None, eta: float = 1.,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.eta = base.not_negative("eta", eta)
-    self.examination_by_position = base.vector(
+    self.eta = checks.not_negative("eta", eta)
+    self.examination_by_position = checks.vector(
         "examination", _EXAMINATION if examination is None else examination)
 
   def examination(self, num_positions: int) -> np.ndarray:
@@ -100,10 +101,10 @@ class TrustBiasModel(PositionBasedModel):
     super().__init__(examination, eta, click_noise, max_grade)
     self.trust_positive = (
         None if trust_positive is None else
-        base.vector("trust_positive", trust_positive))
+        checks.vector("trust_positive", trust_positive))
     self.trust_negative = (
         None if trust_negative is None else
-        base.vector("trust_negative", trust_negative))
+        checks.vector("trust_negative", trust_negative))
 
   def trust(self, num_positions: int):
     """Returns `(e+, e-)` at the positions 1 to `num_positions`, float64."""
@@ -147,11 +148,11 @@ class UserBrowsingModel(base.ClickModel):
   def __init__(self, examination=None, eta: float = 1.,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.eta = base.not_negative("eta", eta)
+    self.eta = checks.not_negative("eta", eta)
     rows = _EXAMINATION_BY_DISTANCE if examination is None else examination
     self.table = np.zeros((len(rows), len(rows)))
     for index, row in enumerate(rows):
-      row = base.vector("examination", row)
+      row = checks.vector("examination", row)
       if row.size != index + 1:
         raise ValueError(
             f"Row {index + 1} of `examination` must have {index + 1} values, "
@@ -230,7 +231,7 @@ class CascadeModel(_SequentialModel):
   def __init__(self, continuation=0., click_noise: float = .1,
                max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.continuation = base.vector(
+    self.continuation = checks.vector(
         "continuation", np.atleast_1d(continuation))
 
   def _continuation(self, labels, positions):
@@ -260,8 +261,8 @@ class DynamicBayesianModel(_SequentialModel):
   def __init__(self, satisfaction: float = .9, continuation: float = .9,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.satisfaction = float(base.probabilities("satisfaction", satisfaction))
-    self.continuation = float(base.probabilities("continuation", continuation))
+    self.satisfaction = float(checks.probabilities("satisfaction", satisfaction))
+    self.continuation = float(checks.probabilities("continuation", continuation))
 
   def _continuation(self, labels, positions):
     del positions  # Only the items' grades matter.

@@ -16,7 +16,6 @@ import pyarrow as pa
 from scipy import special
 
 from ultra_tfr import checks
-from ultra_tfr.simulation import base
 from ultra_tfr.simulation.click_models import PositionBasedModel
 
 LOGGERS = ("weak", "fixed", "relevance", "random")
@@ -118,7 +117,7 @@ def simulate_log(num_requests, *, num_items=2000,
   num_requests = checks.positive("num_requests", num_requests)
   days = checks.positive("days", days)
   checks.check_choice("logger", logger, LOGGERS)
-  randomized = float(base.probabilities("randomized", randomized))
+  randomized = float(checks.probabilities("randomized", randomized))
   positions = _checked_positions(positions)
   size = len(positions)
   examination = _curves(examination, positions)
@@ -280,7 +279,7 @@ def _curves(examination, positions):
 
 
 def _by_position(name, values, size):
-  values = base.probabilities(name, values)
+  values = checks.probabilities(name, values)
   if values.ndim:
     checks.check_shape(name, values, (size,), "one for each of `positions`")
   return np.broadcast_to(values, size)

@@ -5,10 +5,129 @@ what it finds only the node types named here come through, and nothing is run.
 """
 
 import ast
+from collections.abc import Mapping
+import functools
 import math
+from typing import Any
+from typing import NamedTuple
 import warnings
 
-from ultra_tfr.data import expression_tree
+import numpy as np
+
+
+class Column(NamedTuple):
+  """The numbers of a column."""
+  name: str
+
+
+class OneOf(NamedTuple):
+  """Whether a column of text has one of these values: 1 or 0."""
+  column: str
+  texts: tuple
+
+
+class Chain(NamedTuple):
+  """Comparisons such as a < b <= c, by keys of OPERATORS: 1 or 0."""
+  operators: tuple
+  operands: tuple
+
+
+class Apply(NamedTuple):
+  """An operation, by its key in OPERATORS (a type) or FUNCTIONS (a name)."""
+  operation: Any
+  operands: tuple
+
+
+def _strict(function):
+  """Makes the result of a NumPy function missing where any argument is."""
+  def strict(*arguments):
+    missing = functools.reduce(np.logical_or, map(np.isnan, arguments))
+    return np.where(missing, np.nan, function(*arguments))
+  return strict
+
+
+def _folded(function):
+  """Makes a function of two arguments one of any number."""
+  return lambda *arguments: functools.reduce(function, arguments)
+
+
+def _choose(condition, yes, no):
+  return np.where(
+      np.isnan(condition), np.nan, np.where(condition != 0., yes, no))
+
+
+# By type of AST node.
+OPERATORS = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+    # In NumPy, NaN to the power 0 and 1 to the power NaN are 1.
+    ast.Pow: _strict(np.power),
+    ast.UAdd: np.positive,
+    ast.USub: np.negative,
+    ast.Not: _strict(np.logical_not),
+    ast.And: _folded(_strict(np.logical_and)),
+    ast.Or: _folded(_strict(np.logical_or)),
+    ast.Lt: _strict(np.less),
+    ast.LtE: _strict(np.less_equal),
+    ast.Gt: _strict(np.greater),
+    ast.GtE: _strict(np.greater_equal),
+    ast.Eq: _strict(np.equal),
+    ast.NotEq: _strict(np.not_equal),
+}
+# By name, with the names of the arguments; "..." stands for any number more.
+FUNCTIONS = {
+    "abs": (np.abs, ("x",)),
+    "clip": (np.clip, ("x", "low", "high")),
+    "coalesce": (
+        lambda x, default: np.where(np.isnan(x), default, x), ("x", "default")),
+    "exp": (np.exp, ("x",)),
+    "floor": (np.floor, ("x",)),
+    "isnull": (lambda x: np.isnan(x).astype(np.float64), ("x",)),
+    "log": (np.log, ("x",)),
+    "log1p": (np.log1p, ("x",)),
+    "max": (_folded(np.maximum), ("x", "y", "...")),
+    "min": (_folded(np.minimum), ("x", "y", "...")),
+    "sqrt": (np.sqrt, ("x",)),
+    "where": (_choose, ("condition", "a", "b")),
+}
+
+
+def evaluate(node, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]):
+  """Computes the values of a tree.
+
+  Args:
+    node: the tree.
+    columns: by name, the `[rows]` float64 numbers and the `[rows]` texts. The
+      numbers of a column of text are NaN where it is missing, and else 0.
+
+  Returns:
+    float64 `[rows]`, or a number for a tree without columns.
+
+  Example:
+    >>> import numpy as np
+    >>> double = Apply(ast.Mult, (2., Column("dwell")))
+    >>> evaluate(double, {"dwell": (np.array([1., np.nan]), None)}).tolist()
+    [2.0, nan]
+  """
+  if isinstance(node, float):
+    return node
+  if isinstance(node, Column):
+    return columns[node.name][0]
+  if isinstance(node, OneOf):
+    numbers, texts = columns[node.column]
+    found = functools.reduce(
+        np.logical_or, (texts == text for text in node.texts))
+    return np.where(np.isnan(numbers), np.nan, found)
+  operands = [evaluate(operand, columns) for operand in node.operands]
+  if isinstance(node, Chain):
+    return OPERATORS[ast.And](*[
+        OPERATORS[operator](left, right) for operator, left, right
+        in zip(node.operators, operands, operands[1:])])
+  if node.operation in OPERATORS:
+    return OPERATORS[node.operation](*operands)
+  return FUNCTIONS[node.operation][0](*operands)
 
 _MAX_CHARACTERS = 2000
 _MAX_PARTS = 500
@@ -18,7 +137,7 @@ _SHOWN_CHARACTERS = 70
 _ALLOWED = (
     "allowed are numbers, names of columns, + - * / **, < <= > >= == !=, in, "
     'and, or, not, `a if condition else b`, col("any name") and the functions '
-    + ", ".join(expression_tree.FUNCTIONS))
+    + ", ".join(FUNCTIONS))
 _TOO_MUCH = "write less, or add a column to the log"
 TEXT_REMEDY = (
     "text can only be compared with a column of text, as in action == "
@@ -108,8 +227,8 @@ class Parser:
           node, "has a number above 1.7e308", "write a smaller one")
     return number
 
-  def _name(self, node) -> expression_tree.Column:
-    return expression_tree.Column(self._column(node, self.as_number))
+  def _name(self, node) -> Column:
+    return Column(self._column(node, self.as_number))
 
   def _column(self, node, uses) -> str:
     """Returns the name of a column, and notes the use made of it."""
@@ -122,7 +241,7 @@ class Parser:
     else:
       name = self._identifier(node)
       problem = None
-      if name == "col" or name in expression_tree.FUNCTIONS:
+      if name == "col" or name in FUNCTIONS:
         problem = f"names the function {name}, but does not call it"
       elif name.startswith("__") and name.endswith("__"):
         problem = f"has the name {name}, which Python reserves"
@@ -147,31 +266,31 @@ class Parser:
           f'write col("{written}") if it is a column')
     return node.id
 
-  def _unary(self, node) -> expression_tree.Apply:
+  def _unary(self, node) -> Apply:
     return self._apply(node.op, node.col_offset, node.operand)
 
-  def _binary(self, node) -> expression_tree.Apply:
+  def _binary(self, node) -> Apply:
     return self._apply(
         node.op, node.left.end_col_offset, node.left, node.right)
 
-  def _logical(self, node) -> expression_tree.Apply:
+  def _logical(self, node) -> Apply:
     return self._apply(node.op, node.col_offset, *node.values)
 
-  def _apply(self, operator, offset, *operands) -> expression_tree.Apply:
+  def _apply(self, operator, offset, *operands) -> Apply:
     self._check_operator(operator, offset)
-    return expression_tree.Apply(type(operator), self._nodes(*operands))
+    return Apply(type(operator), self._nodes(*operands))
 
   def _check_operator(self, operator, offset):
     """Refuses an unknown operator, which comes at or after an offset."""
-    if type(operator) not in (*expression_tree.OPERATORS, ast.In, ast.NotIn):
+    if type(operator) not in (*OPERATORS, ast.In, ast.NotIn):
       rest = self._text[self._place(offset):].lstrip(" )")
       raise error(self._text, len(self._text) - len(rest),
                   f"has the operator {type(operator).__name__}")
 
-  def _choice(self, node) -> expression_tree.Apply:
+  def _choice(self, node) -> Apply:
     # Read in the order of the text, which is that of `columns`.
     yes, condition, no = self._nodes(node.body, node.test, node.orelse)
-    return expression_tree.Apply("where", (condition, yes, no))
+    return Apply("where", (condition, yes, no))
 
   def _comparison(self, node):
     operands = (node.left, *node.comparators)
@@ -181,7 +300,7 @@ class Parser:
     if not {ast.In, ast.NotIn}.isdisjoint(operators) or any(
         map(_is_text, operands)):
       return self._text_comparison(node, operators, operands)
-    return expression_tree.Chain(operators, self._nodes(*operands))
+    return Chain(operators, self._nodes(*operands))
 
   def _text_comparison(self, node, operators, operands):
     column, *texts = operands
@@ -194,10 +313,10 @@ class Parser:
       column, texts = texts[0], [column]
     if not (texts and all(map(_is_text, texts)) and _is_column(column)):
       raise self._error(node, "has an unknown comparison of text", TEXT_REMEDY)
-    found = expression_tree.OneOf(
+    found = OneOf(
         self._column(column, self.as_text), tuple([t.value for t in texts]))
     if operators[0] in (ast.NotEq, ast.NotIn):
-      return expression_tree.Apply(ast.Not, (found,))
+      return Apply(ast.Not, (found,))
     return found
 
   def _call(self, node):
@@ -207,9 +326,9 @@ class Parser:
     name = self._identifier(node.func)
     if name == "col":
       return self._name(node)
-    if name not in expression_tree.FUNCTIONS:
+    if name not in FUNCTIONS:
       raise self._error(node, f"calls {name}, which is no function")
-    _, names = expression_tree.FUNCTIONS[name]
+    _, names = FUNCTIONS[name]
     count = len(node.args)
     right = count >= len(names) - 1 if "..." in names else count == len(names)
     if not right or node.keywords:
@@ -218,10 +337,10 @@ class Parser:
           f"write {name}({', '.join(names)})")
     if name == "isnull" and _is_column(node.args[0]):
       # Of any kind: what is missing is NaN in the numbers of text, too.
-      operands = expression_tree.Column(self._column(node.args[0], {})),
+      operands = Column(self._column(node.args[0], {})),
     else:
       operands = self._nodes(*node.args)
-    return expression_tree.Apply(name, operands)
+    return Apply(name, operands)
 
   _READERS = {
       ast.BinOp: _binary,

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from ultra_tfr.data import expression_tree
 from ultra_tfr.data.click_log import expression_parser
 
 # Bounds the memory of intermediate results, and keeps them in the cache.
@@ -110,7 +109,7 @@ class Expression:
     with np.errstate(all="ignore"):
       for start in range(0, rows, _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
-        result[block] = expression_tree.evaluate(self._parser.tree, {
+        result[block] = expression_parser.evaluate(self._parser.tree, {
             name: (numbers[block], texts[block])
             for name, (numbers, texts) in arrays.items()})
     return result

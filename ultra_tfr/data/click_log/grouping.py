@@ -6,11 +6,10 @@ from typing import Optional
 
 import numpy as np
 
-from ultra_tfr.data import log_files
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.data.click_log import sources as sources_lib
 from ultra_tfr.data.click_log import summary as summary_lib
-from ultra_tfr.data.log_statistics import FeatureStatistics
+from ultra_tfr.data.click_log.summary import FeatureStatistics
 
 PARTS = ("train", "valid", "test")
 MAX_POSITIONS = 1000
@@ -53,7 +52,7 @@ def deal_out(log, names, reader, rejections, folder, progress=None):
     `Dealt`.
   """
   rows_expected = sources_lib.estimate_rows(log)
-  writer = log_files.Writer(
+  writer = requests_lib.Writer(
       folder, int(np.clip(rows_expected // _BUCKET_ROWS + 1, 1, _MAX_BUCKETS)))
   positions, times, every = set(), np.zeros(0), 1
   num_rows = 0
@@ -144,7 +143,7 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
       reader.numeric_features, reader.text_features, max_vocabulary)
   files = {part: [] for part in PARTS}
   for number, path in enumerate(paths):
-    rows = requests_lib.sort(log_files.read_rows(path))
+    rows = requests_lib.sort(requests_lib.read_rows(path))
     os.remove(path)
     unknown = places.find(rows.position) == 0
     rows = _without(rows, unknown, "a position that the model does not know",
@@ -168,7 +167,7 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
       if part == "train":
         statistics.add(chosen)
       files[part].append(os.path.join(folder, f"{part}-{number}.arrow"))
-      log_files.write_rows(files[part][-1], chosen)
+      requests_lib.write_rows(files[part][-1], chosen)
   parts = {part: requests_lib.LoggedLists(
       files[part], summary.requests[part], summary.rows[part], folder)
            for part in PARTS}

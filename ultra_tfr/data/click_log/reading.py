@@ -6,8 +6,8 @@ import os
 import numpy as np
 
 from ultra_tfr import checks
-from ultra_tfr.data import log_files
 from ultra_tfr.data.click_log import grouping
+from ultra_tfr.data.click_log import requests
 from ultra_tfr.data.click_log import sources
 from ultra_tfr.data.click_log import summary as summary_lib
 from ultra_tfr.data.click_log.columns import LogColumns
@@ -140,7 +140,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       schema["contexts"] if schema and columns.context else (),
       new_contexts=schema is None, features=features)
   rejections = summary_lib.Rejections(rejected_file)
-  folder = log_files.TemporaryFolder()
+  folder = requests.TemporaryFolder()
   try:
     dealt = grouping.deal_out(
         log, columns.needed(available), reader, rejections, folder, progress)

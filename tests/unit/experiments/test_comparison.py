@@ -1,0 +1,224 @@
+"""Tests of `ultra_tfr.comparison`: store, schedule, statistics, tables."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ultra_tfr.experiments import processes
+from ultra_tfr.experiments import tables
+from ultra_tfr.experiments.runs import Run
+from ultra_tfr.experiments.runs import RunStore
+from ultra_tfr.experiments.tables import Table
+
+RUN = Run("click", "unbiased", 3)
+
+
+def test_both_tests_are_paired_t_tests():
+  rng = np.random.default_rng(0)
+  base = rng.uniform(size=[4, 50])
+  better = base + 0.02 + 0.05 * rng.normal(size=base.shape)
+  found = tables.difference(dict(enumerate(better)), dict(enumerate(base)))
+  assert found.value == pytest.approx((better - base).mean())
+  assert found.p_seeds == pytest.approx(
+      stats.ttest_rel(better.mean(axis=1), base.mean(axis=1)).pvalue)
+  assert found.p_queries == pytest.approx(
+      stats.ttest_rel(better.mean(axis=0), base.mean(axis=0)).pvalue)
+
+
+def test_only_common_seeds_are_compared():
+  found = tables.difference(
+      {0: [0.5, 0.6], 1: [0.9, 0.9]}, {0: [0.4, 0.4], 2: [0.0, 0.0]})
+  assert found.value == pytest.approx(0.15)
+  assert math.isnan(found.p_seeds)  # One seed shows no spread.
+  assert tables.difference({0: [0.5]}, {1: [0.5]}) is None
+
+
+def test_equal_runs_have_no_p_value():
+  found = tables.difference({0: [0.5, 0.6], 1: [0.5, 0.6]},
+                                {0: [0.5, 0.6], 1: [0.5, 0.6]})
+  assert found.value == 0 and math.isnan(found.p_seeds)
+
+
+def test_other_queries_cannot_be_paired():
+  with pytest.raises(ValueError, match="same test queries.*2 and 3.*same data"):
+    tables.difference({0: [0.5, 0.6]}, {0: [0.5, 0.6, 0.7]})
+
+
+def test_a_store_keeps_runs_between_calls(tmp_path):
+  RunStore(tmp_path, {"steps": 10}).write(RUN, {"seconds": 1.5})
+  again = RunStore(tmp_path, {"steps": 10})
+  assert again.read(RUN) == {"seconds": 1.5}
+  assert again.read(Run("dwell", "unbiased", 3)) is None
+  assert again.read(Run("click", "unbiased", 4)) is None
+  assert again.read(Run("click", "dla", 3)) is None
+
+
+def test_other_settings_do_not_mix(tmp_path):
+  RunStore(tmp_path, {"steps": 10}).write(RUN, {"seconds": 1.5})
+  other = RunStore(tmp_path, {"steps": 20})
+  assert other.read(RUN) is None
+  with open(os.path.join(other.folder, "settings.json")) as file:
+    assert json.load(file) == {"steps": 20}
+
+
+def test_a_half_written_result_is_no_result(tmp_path, monkeypatch):
+  store = RunStore(tmp_path, {})
+
+  def fail(value, file, indent):
+    file.write('{"seconds"')
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(json, "dump", fail)
+  with pytest.raises(KeyboardInterrupt):
+    store.write(RUN, {"seconds": 1.0})
+  assert store.read(RUN) is None
+
+
+def _square(number):
+  if number == 3:
+    raise RuntimeError("three is not possible")
+  return number * number
+
+
+def _die(number):
+  if number == 1:
+    time.sleep(1.0)
+    os._exit(7)
+  return number
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
+  results = {}
+  failed = processes.execute(
+      [1, 2, 3, 4], _square, jobs,
+      lambda run, result, error: results.update({run: result}))
+  assert results == {1: 1, 2: 4, 3: None, 4: 16}
+  assert list(failed) == [3]
+  assert "three is not possible" in failed[3]
+  output = capsys.readouterr()
+  assert "[4/4]" in output.out and "3: FAILED" in output.out
+  assert "three is not possible" in output.err
+
+
+def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
+  results = {}
+  failed = processes.execute(
+      [0, 1, 2, 3, 4], _die, 2,
+      lambda run, result, error: results.update({run: result}))
+  assert "process died" in failed[1]
+  # At most the other one that ran then is lost with it.
+  assert len(failed) <= 2
+  assert set(results) == {0, 1, 2, 3, 4}
+  assert all(results[run] == run for run in set(results) - set(failed))
+  assert "4 ...\n" in capsys.readouterr().out
+
+
+def test_it_is_said_what_runs(capsys):
+  processes.execute([1, 2, 4, 5], _square, jobs=2)
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[:2] == ["[1/4] 1 ...", "[2/4] 2 ..."]
+  for number, run in enumerate((4, 5), start=3):
+    # It begins when another one has ended.
+    begins = lines.index(f"[{number}/4] {run} ...")
+    assert sum("done" in line for line in lines[:begins]) >= number - 2
+
+
+@pytest.mark.parametrize("how", [
+    signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_comparison_leaves_no_process_behind(how, tmp_path):
+  program = pathlib.Path(__file__).with_name("endless_runs.py")
+  files = [tmp_path / name for name in "ab"]
+  parent = subprocess.Popen(
+      [sys.executable, program, *files], start_new_session=True)
+  try:
+    _wait_for(lambda: all(file.exists() for file in files))
+    parent.send_signal(how)
+    parent.wait(30)
+    _wait_for(lambda: not _group_lives(parent.pid))
+  finally:
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(parent.pid, signal.SIGKILL)
+    parent.wait()
+
+
+def _wait_for(condition, seconds=60):
+  deadline = time.monotonic() + seconds
+  while not condition():
+    assert time.monotonic() < deadline, "waited too long"
+    time.sleep(0.1)
+
+
+def _group_lives(group):
+  try:
+    os.killpg(group, 0)
+  except ProcessLookupError:
+    return False
+  return True
+
+
+def _result(ndcg, by_clicks=None, seconds=10.0):
+  def pick(values):
+    mean = float(np.mean(values))
+    return {"metrics": {f"ndcg@{n}": mean for n in (3, 5, 10)},
+            "by_query": list(values)}
+  return {"labels": pick(ndcg), "clicks": pick(by_clicks or ndcg),
+          "examination": None, "true_examination": None, "seconds": seconds}
+
+
+@pytest.fixture
+def results():
+  return {
+      "oracle-pairwise": {0: _result([0.9, 0.9]), 1: _result([0.9, 0.9])},
+      "naive-pairwise": {0: _result([0.5, 0.5]), 1: _result([0.5, 0.52])},
+      "unbiased": {0: _result([0.8, 0.8], [0.7, 0.7]),
+                   1: _result([0.8, 0.84], [0.7, 0.7])}}
+
+
+def test_the_table_has_all_rows_and_marks_the_best(results):
+  table = Table(results, ["oracle-pairwise", "naive-pairwise", "unbiased",
+                          "dla"])
+  head, *rows = table.rows("**{}**")
+  by_name = {row[0]: dict(zip(head, row)) for row in rows}
+  assert list(by_name) == ["oracle-pairwise", "naive-pairwise", "unbiased",
+                           "dla"]
+  assert by_name["unbiased"]["NDCG@10"] == "**0.8100 ± 0.0141**"
+  assert by_name["oracle-pairwise"]["NDCG@10"] == "0.9000 ± 0.0000"
+  assert by_name["unbiased"]["@10 by clicks"] == "0.7000 ± 0.0000"
+  # (0.81 - 0.505) / (0.9 - 0.505)
+  assert by_name["unbiased"]["gap closed"] == "77%"
+  assert by_name["naive-pairwise"]["gap closed"] == "0%"
+  assert by_name["naive-pairwise"]["minus unbiased"] == "-0.3050"
+  assert by_name["unbiased"]["minus unbiased"] == ""
+  assert set(list(by_name["dla"].values())[1:]) == {"-"}
+
+
+def test_the_other_pick_can_count(results):
+  table = Table(results, ["naive-pairwise", "unbiased"], select="clicks")
+  head, _, row = table.rows()
+  cells = dict(zip(head, row))
+  assert cells["NDCG@10"].startswith("0.7000")
+  assert cells["@10 by labels"].startswith("0.8100")
+
+
+def test_the_markdown_is_a_table(results):
+  lines = Table(results, list(results)).to_markdown().split("\n")
+  assert len(lines) == 5
+  assert len({line.count("|") for line in lines}) == 1
+  assert set(lines[1]) <= set("|- ")
+
+
+def test_without_a_reference_there_is_no_difference(results):
+  del results["unbiased"]
+  table = Table(results, ["naive-pairwise"])
+  assert table.difference("naive-pairwise") is None

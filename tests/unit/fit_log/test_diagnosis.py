@@ -1,0 +1,257 @@
+"""Tests of ultra_tfr.fit_log.diagnosis."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+import click_logs
+from ultra_tfr import trainer
+from ultra_tfr.bias import Bias
+from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import training
+
+KINDS = ("trained", "em", *diagnosis.HARVESTS, "randomized")
+
+
+@pytest.fixture(scope="module")
+def found():
+  """The diagnosis of an easy log."""
+  return diagnosis.diagnose(*click_logs.easy(), replicates=50)
+
+
+def _diagnose(table, bias=None, max_requests=200000, **options):
+  """Diagnoses a table with the model of the easy log."""
+  log, fitted = click_logs.easy()
+  columns = click_logs.columns(**options) if options else None
+  fitted = dataclasses.replace(fitted, bias=bias or fitted.bias)
+  with click_logs.read(table, columns=columns,
+                       **({} if columns else {"schema": log.schema()})) as log:
+    return diagnosis.diagnose(log, fitted, replicates=20,
+                              max_requests=max_requests)
+
+
+def _warned(found, *parts):
+  """Whether one warning has all of these."""
+  return any(all(part in text for part in parts) for text in found.warnings)
+
+
+# An easy log.
+
+
+def test_all_curves_agree_with_the_truth(found):
+  _, truth = click_logs.simulated()
+  assert list(found.contexts) == ["desktop", "mobile"]
+  assert found.positions == [1, 2, 3, 5, 8]
+  for device, curves in found.contexts.items():
+    assert list(curves) == list(KINDS)
+    right = click_logs.true_curve(truth, device)
+    for kind, curve in curves.items():
+      np.testing.assert_allclose(
+          click_logs.values(curve), right, err_msg=f"{device}, {kind}",
+          atol=0.25 if kind == "randomized" else 0.08)
+      if kind == "trained":
+        assert curve["low"] is None and curve["high"] is None
+        continue
+      low, high = (click_logs.values(curve, end) for end in ("low", "high"))
+      assert (low[1:] < high[1:]).all()
+      # Ends of 90 % are no guarantee, but far off is wrong.
+      width = high - low
+      assert (low - width <= right + 1e-9).all()
+      assert (right <= high + width + 1e-9).all()
+
+
+def test_numbers_of_an_easy_log(found):
+  log, fitted = click_logs.easy()
+  table = click_logs.simulated()[0]
+  assert found.num_requests == 6000
+  assert found.num_items_clicked == table["click"].to_numpy().sum()
+  assert found.history == fitted.history
+  assert found.weight_clipped == fitted.history["weight_clipped"][-1]
+  assert found.trust == {}
+  # By hand: 1 / theta of each click, relative to the first position.
+  place = np.searchsorted(log.positions, table["rank"].to_numpy())
+  context = np.array([log.contexts.index(name)
+                      for name in table["device"].to_pylist()])
+  weight = (1 / fitted.bias.relative()[context, place])[
+      table["click"].to_numpy() > 0]
+  assert found.effective_sample_size == pytest.approx(
+      weight.sum()**2 / (weight**2).sum())
+
+
+def test_swaps_of_an_easy_log(found):
+  rows = click_logs.simulated()[0].select(
+      ["item_id", "rank", "device"]).to_pylist()
+  places = {}
+  for row in rows:
+    places.setdefault((row["item_id"], row["device"]), set()).add(row["rank"])
+  expected = np.zeros((5, 5), int)
+  for seen in places.values():
+    for i, first in enumerate(found.positions):
+      for j, second in enumerate(found.positions):
+        expected[i, j] += i != j and {first, second} <= seen
+  np.testing.assert_array_equal(found.swap_counts, expected)
+  moved = [seen for seen in places.values() if len(seen) > 1]
+  assert found.num_items.tolist() == [
+      sum(position in seen for seen in moved) for position in found.positions]
+  assert not found.components.any()
+
+
+def test_an_easy_log_has_no_warnings(found):
+  assert not found.warnings
+  assert any(re.match("At each position at least [0-9]+ items", text)
+             for text in found.sentences)
+  assert 0.05 < found.logger_strength["value"] < 0.4
+
+
+def test_json(found):
+  text = json.dumps(found.to_json(), allow_nan=False)
+  again = json.loads(text)
+  assert again["contexts"] == found.contexts
+  assert again["swap_counts"] == found.swap_counts.tolist()
+  assert list(again) == [
+      field.name for field in dataclasses.fields(diagnosis.Diagnosis)]
+
+
+# Other logs.
+
+
+def test_without_items_nothing_is_harvested():
+  found = _diagnose(click_logs.small(), item=None)
+  assert {tuple(curves) for curves in found.contexts.values()} == {
+      ("trained", "em")}
+  assert (found.swap_counts, found.num_items, found.components) == (None,) * 3
+  assert any("no `item` column" in text for text in found.sentences)
+  json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_randomised_rows_of_one_context_only():
+  table = click_logs.simulated()[0].slice(0, 10000)
+  marked = [row["randomized"] and row["device"] == "mobile"
+            for row in table.select(["randomized", "device"]).to_pylist()]
+  found = _diagnose(click_logs.with_column(table, "randomized", marked))
+  assert "randomized" in found.contexts["mobile"]
+  assert "randomized" not in found.contexts["desktop"]
+
+
+def test_items_that_never_move():
+  found = _diagnose(click_logs.simulated("fixed", 1000, 0.0)[0])
+  assert _warned(found, "No item was shown at two positions",
+                 "Randomise a small share")
+  assert not found.swap_counts.any()
+  for curves in found.contexts.values():
+    assert curves["all_pairs"]["value"][1:] == [None] * 4
+  json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_items_that_move_with_the_context_tell_nothing():
+  table = click_logs.simulated("fixed", 1000, 0.0)[0]
+  rows = table.select(["rank", "device"]).to_pylist()
+  # On one device the order is the other way round.
+  items = [str(row["rank"] if row["device"] == "mobile" else 9 - row["rank"])
+           for row in rows]
+  found = _diagnose(click_logs.with_column(table, "item_id", items))
+  assert _warned(found, "No item was shown at two positions")
+
+
+@pytest.mark.parametrize("logger, strong", [
+    ("relevance", True), ("weak", False), ("random", False)])
+def test_a_strong_logger_is_warned_of(logger, strong):
+  found = _diagnose(click_logs.simulated(logger, 1500, 0.0)[0])
+  assert _warned(found, "debiasing has little to gain and may hurt") == strong
+  assert any("agrees with the learned relevance" in text
+             for text in found.sentences) == (not strong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("logger, seed, strong", [
+    ("relevance", 0, True), ("relevance", 1, True), ("weak", 0, False),
+    ("fixed", 0, False)])
+def test_a_strong_logger_is_warned_of_by_its_own_ranker(logger, seed, strong):
+  table = click_logs.simulated(logger, 10000, 0.0, seed)[0]
+  with click_logs.read(table) as log:
+    steps = training.default_steps(8000, 256, 100)
+    fitted = training.fit(log, "unbiased", trainer.Settings(
+        hidden_units=(128, 64), steps=steps, learning_rate=2e-3), seed=seed)
+    found = diagnosis.diagnose(log, fitted, replicates=20)
+  print(f"{logger}: {found.logger_strength['value']:.2f}")
+  assert _warned(found, "debiasing has little to gain and may hurt") == strong
+
+
+def test_positions_that_no_item_connects():
+  table = click_logs.simulated()[0].slice(0, 10000)
+  items = [row["item_id"] + ("a" if row["rank"] < 3 else "b")
+           for row in table.select(["item_id", "rank"]).to_pylist()]
+  found = _diagnose(click_logs.with_column(table, "item_id", items))
+  assert found.components.tolist() == [0, 0, 1, 1, 1]
+  assert _warned(found, "leads from position 1 to positions 3-8")
+  for curves in found.contexts.values():
+    assert curves["all_pairs"]["value"][2:] == [None] * 3
+  json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_few_items_that_move():
+  table = click_logs.simulated("fixed", 1000, 0.0)[0]
+  items = np.array(table["item_id"].to_pylist(), object)
+  rank = table["rank"].to_numpy()
+  mobile = np.array(table["device"].to_pylist()) == "mobile"
+  items[mobile & (rank == 5) & (np.arange(len(rank)) % 2 == 0)] = "x"
+  items[mobile & (rank == 1) & (np.arange(len(rank)) % 2 == 0)] = "x"
+  found = _diagnose(click_logs.with_column(table, "item_id", items.tolist()))
+  assert any(text == "Positions 1, 5 are seen by 1 item that also appears "
+             "elsewhere: the estimate there rests on the model."
+             for text in found.sentences)
+  assert _warned(found, "leads from position 1 to positions 2-3, 8")
+
+
+def test_a_wrong_curve_is_noticed(found):
+  log, fitted = click_logs.easy()
+  flat = Bias("unbiased", np.full((2, 5), 0.9))
+  wrong = diagnosis.diagnose(log, dataclasses.replace(fitted, bias=flat),
+                             replicates=50)
+  for device, curves in wrong.contexts.items():
+    for kind, what in (("all_pairs", "harvesting"),
+                       ("randomized", "the randomised rows")):
+      gap = 1 - click_logs.values(curves[kind]).min()
+      assert _warned(wrong, f"EM and {what} disagree for {device!r} by up to "
+                     f"{gap:.2f}, at position", f"8, and not by chance: trust "
+                     f"{what} there.")
+  # EM with the relevance held fixed does not depend on where it starts.
+  for device, curves in wrong.contexts.items():
+    np.testing.assert_allclose(
+        click_logs.values(curves["em"]),
+        click_logs.values(found.contexts[device]["em"]), atol=0.06)
+
+
+def test_a_context_without_rows():
+  table = click_logs.small()
+  mobile = np.array(table["device"].to_pylist()) == "mobile"
+  found = _diagnose(table.filter(mobile))
+  curves = found.contexts["desktop"]
+  assert curves["em"]["value"] == [None] * 5
+  assert curves["all_pairs"]["value"][1:] == [None] * 4
+  assert click_logs.values(found.contexts["mobile"]["em"])[0] == 1
+  json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_log_without_feedback():
+  table = click_logs.small()
+  found = _diagnose(click_logs.with_column(
+      table, "click", np.zeros(len(table), np.int64)))
+  assert _warned(found, "There is no feedback in the log")
+  json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_sample_says_so():
+  found = _diagnose(click_logs.simulated()[0], max_requests=500)
+  assert 500 <= found.num_requests < 510
+  assert found.sentences[0] == (
+      f"The diagnosis rests on {found.num_requests} of 6000 requests.")
+
+
+def test_a_method_without_bias():
+  log, fitted = click_logs.easy()
+  with pytest.raises(ValueError, match="estimates no bias; diagnose one"):
+    diagnosis.diagnose(log, dataclasses.replace(fitted, bias=None))
