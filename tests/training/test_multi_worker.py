@@ -12,7 +12,7 @@ import process_groups
 import worker_program
 
 SCENARIOS = ("none", "pairwise")
-EXAMPLE = pathlib.Path(__file__).resolve().parents[1].joinpath(
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2].joinpath(
     "examples", "distributed.py")
 SMALL = ["--epochs=1", "--queries=200", "--batch_size=64"]
 

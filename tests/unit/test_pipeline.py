@@ -16,7 +16,7 @@ from ultra_tfr.data import elwc
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.scorers import HeadsScorer
 
-_EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
+_EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 _FLOAT = tf.io.FixedLenFeature([1], tf.float32, 0.0)
 _INT = functools.partial(tf.io.FixedLenFeature, [1], tf.int64)
 _CLICK = ("click", tf.io.FixedLenFeature([1], tf.float32))

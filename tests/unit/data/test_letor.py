@@ -9,11 +9,10 @@ from absl import logging
 import numpy as np
 import pytest
 
+import program_files
 from ultra_tfr.data import letor
 
-_DATA = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "..",
-    "shared", "data")
+_DATA = program_files.ROOT.parent / "shared" / "data"
 
 
 def _write(tmp_path, text, name="data.txt"):

@@ -1,10 +1,9 @@
-"""Tests of `ultra_tfr.comparison`: store, schedule, statistics, tables."""
+"""Tests of what `compare` runs on: stored runs, processes, tables."""
 
 import contextlib
 import json
 import math
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import program_files
 from ultra_tfr.experiments import processes
 from ultra_tfr.experiments import tables
 from ultra_tfr.experiments.runs import Run
@@ -137,7 +137,7 @@ def test_it_is_said_what_runs(capsys):
 @pytest.mark.parametrize("how", [
     signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_comparison_leaves_no_process_behind(how, tmp_path):
-  program = pathlib.Path(__file__).with_name("endless_runs.py")
+  program = program_files.ROOT / "tests" / "support" / "endless_runs.py"
   files = [tmp_path / name for name in "ab"]
   parent = subprocess.Popen(
       [sys.executable, program, *files], start_new_session=True)
