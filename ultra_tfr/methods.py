@@ -47,6 +47,12 @@ class Method:
       `propensities()["examination"]` of the layer.
     callback: makes the callback that moves the layer, or None.
     starts_relevance: `scorers.start_relevance` gives the model its start.
+    for_logs: it can be trained on a click log: it learns from feedback alone,
+      with a bias for each context or without one.
+    predicts_clicks: it says how likely a click of a log is, which pairwise
+      trust bias does not.
+    has_guard: the layer has a `logged_order_weight`, which a
+      `logged_order.LoggedOrderGuard` moves.
   """
 
   summary: str
@@ -59,6 +65,14 @@ class Method:
   estimates_examination: bool = False
   callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
   starts_relevance: bool = False
+  for_logs: bool = False
+  predicts_clicks: bool = False
+  has_guard: bool = False
+
+  @property
+  def is_oracle(self):
+    """Whether it sees what no log has: an upper bound."""
+    return self.learn_from != "feedback"
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
             num_contexts=1):
@@ -129,7 +143,7 @@ def _known(layer, feedback):
   return InversePropensityLoss(layer, tfr.keras.losses.PairwiseLogisticLoss())
 
 
-def _unbiased(examination_posterior="item"):
+def _unbiased(examination_posterior):
   def make(layer, feedback):
     return UnbiasedPairwiseLoss(
         layer, feedback="binary" if feedback == CLICK else "graded",
@@ -170,7 +184,7 @@ def _paper_method(summary, use_metric, trust_bias):
                               initial_examination=0.9),
       callback=functools.partial(PropensityEM, averaging="parameters",
                                  step_size=0.05, step_decay=0.05),
-      starts_relevance=True)
+      starts_relevance=True, for_logs=True, predicts_clicks=trust_bias is None)
 
 
 def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
@@ -179,6 +193,16 @@ def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
       summary, loss, num_heads=num_heads, feedback=feedback, layer=layer,
       estimates_examination=True, callback=PropensityEM,
       starts_relevance=starts_relevance)
+
+
+def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
+                     examination_posterior="item"):
+  """Ours, of feedback of either kind; the guard starts at its own weight."""
+  if has_guard:
+    layer = functools.partial(layer, logged_order_weight=INITIAL_WEIGHT)
+  return dataclasses.replace(
+      _em_method(summary, _unbiased(examination_posterior), 2, layer),
+      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard)
 
 
 def _tower_method(summary, loss, modes, feedback=(DWELL,)):
@@ -190,8 +214,6 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
 
 
 _TrustByPosition = functools.partial(PositionBias, trust_bias="position")
-_Guarded = functools.partial(
-    _TrustByPosition, logged_order_weight=INITIAL_WEIGHT)
 
 METHODS = {
     "oracle-pairwise": Method(
@@ -203,7 +225,8 @@ METHODS = {
         "pairwise loss on clicks of users who examine everything", _pairwise,
         learn_from="clicks_examined"),
     "naive-pairwise": Method(
-        "pairwise loss on feedback as if it were relevance", _pairwise),
+        "pairwise loss on feedback as if it were relevance", _pairwise,
+        for_logs=True),
     "naive-pointwise": Method(
         "pointwise loss on feedback as if it were relevance", _pointwise),
     "naive-lambda": Method(
@@ -211,19 +234,18 @@ METHODS = {
     "ipw-known": Method(
         "pairwise loss weighted by 1 / (true examination)", _known,
         layer=PositionBias, knows_examination=True),
-    "unbiased": _em_method(
+    "unbiased": _unbiased_method(
         "closed-form pair weights, bias by EM; keeps a strong logged order",
-        _unbiased(), num_heads=2, layer=_Guarded),
-    "unbiased-trust": _em_method(
+        _TrustByPosition, has_guard=True),
+    "unbiased-trust": _unbiased_method(
         "the same, started from many clicks on irrelevant documents",
-        _unbiased(), num_heads=2, layer=functools.partial(
-            _Guarded, initial_click_irrelevant=0.3)),
-    "unbiased-bayes": _em_method(
+        functools.partial(_TrustByPosition, initial_click_irrelevant=0.3),
+        has_guard=True),
+    "unbiased-bayes": _unbiased_method(
         "Bayes-IPW, pairwise trust bias by EM",
-        _unbiased(examination_posterior="prior"), num_heads=2,
-        layer=functools.partial(PositionBias, trust_bias="pairwise")),
-    "unbiased-ipw": _em_method(
-        "IPW, examination by EM", _unbiased(), num_heads=2),
+        functools.partial(PositionBias, trust_bias="pairwise"),
+        predicts_clicks=False, examination_posterior="prior"),
+    "unbiased-ipw": _unbiased_method("IPW, examination by EM", PositionBias),
     "paper-opt": _paper_method(
         "loss_opt as published: Bayes-IPW with NDCG weights", True, "pairwise"),
     "paper-bayes": _paper_method(
@@ -257,6 +279,8 @@ METHODS = {
         "V4: click by PAL, plus dwell with position added", _click_and_dwell,
         ["product", "additive"]),
 }
+
+FOR_LOGS = tuple(name for name, method in METHODS.items() if method.for_logs)
 
 
 def find(name):

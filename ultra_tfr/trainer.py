@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import tensorflow as tf
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -37,3 +39,32 @@ class Settings:
           f"`steps` ({self.steps}) must be a multiple of `validate_every` "
           f"({self.validate_every}), so that the last checkpoint is validated "
           "too; change one of them.")
+
+  @property
+  def steps_per_epoch(self):
+    """Steps before each validation."""
+    return min(self.validate_every, self.steps)
+
+
+def fit(model, loss, dataset, settings, callbacks=(), verbose=0):
+  """Trains a model: Adam, whose rate falls to 0, and epochs that validate.
+
+  Args:
+    model: a Keras model, which is compiled here.
+    loss: its Keras loss.
+    dataset: endless batches (inputs, y_true) or (inputs, y_true, weights). It
+      may ask for `model.optimizer` once it is iterated.
+    settings: `Settings`.
+    callbacks: Keras callbacks; they see an epoch at each validation.
+    verbose: as in Keras's `fit`.
+
+  Returns:
+    A dict of lists by name, what the logs had of each epoch.
+  """
+  rate = tf.keras.optimizers.schedules.CosineDecay(
+      settings.learning_rate, settings.steps)
+  model.compile(tf.keras.optimizers.Adam(rate), loss)
+  return model.fit(
+      dataset, steps_per_epoch=settings.steps_per_epoch,
+      epochs=settings.steps // settings.steps_per_epoch,
+      callbacks=[*callbacks], verbose=verbose).history

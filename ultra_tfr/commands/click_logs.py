@@ -9,7 +9,6 @@ from absl import flags
 from ultra_tfr import methods
 from ultra_tfr.data.click_log import reading
 from ultra_tfr.data.click_log.columns import LogColumns
-from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
 
@@ -88,7 +87,7 @@ def define_method_flag():
       "kept under which the clicks of the validation part are likeliest, since "
       "only they tell how much users trust what stands high. "
       + "; ".join(f"{name}: {methods.find(name).summary}"
-                  for name in training.METHODS) + ".")
+                  for name in methods.FOR_LOGS) + ".")
 
 
 def methods_to_train(has_validation):
@@ -105,15 +104,15 @@ def methods_to_train(has_validation):
   """
   names = FLAGS.method
   if not names or len(set(names)) < len(names) or not set(names) <= set(
-      training.METHODS):
+      methods.FOR_LOGS):
     raise ValueError(
         "--method must name one or several of "
-        f"{', '.join(training.METHODS)}"
+        f"{', '.join(methods.FOR_LOGS)}"
         f", each once, but is {','.join(names)!r}.")
   if len(names) == 1:
     return names
   for name in names:
-    if name not in training.PREDICT_CLICKS:
+    if not methods.find(name).predicts_clicks:
       raise ValueError(
           f"--method {','.join(names)}: of several methods that one is kept "
           f"under which clicks are likeliest, but {name} does not say how "

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ultra_tfr import methods
 from ultra_tfr import scorers
+from ultra_tfr import trainer
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import runs
@@ -89,9 +90,6 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
   if method.starts_relevance:
     scorers.start_relevance(
         model, _highest_click_rate(task.stream) / INITIAL_SCALE)
-  rate = tf.keras.optimizers.schedules.CosineDecay(
-      settings.learning_rate, settings.steps)
-  model.compile(tf.keras.optimizers.Adam(rate), loss)
 
   def curve():
     if method.knows_examination:
@@ -103,7 +101,7 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
   keeper = checkpoints.KeepBest(
       task.valid, task.valid_stream, curve, model_dir)
   validators = [keeper]
-  if getattr(bias, "logged_order_weight", None) is not None:
+  if method.has_guard:
     validators.append(LoggedOrderGuard(keeper.held_out))
   if model_dir is None:
     callbacks = [*callbacks, *validators]
@@ -114,13 +112,11 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
         *validators, checkpoints.Backup(model_dir), *callbacks,
         tf.keras.callbacks.TensorBoard(
             os.path.join(model_dir, "logs"), write_graph=False)]
-  steps_per_epoch = min(settings.validate_every, settings.steps)
-  model.fit(
+  trainer.fit(
+      model, loss,
       task.stream.dataset(settings.batch_size, method.learn_from,
                           start=lambda: model.optimizer.iterations),
-      steps_per_epoch=steps_per_epoch,
-      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
-      verbose=verbose)
+      settings, callbacks, verbose)
   examination = curve() if method.estimates_examination else None
   if model_dir is not None:
     exported = os.path.join(model_dir, "model")

@@ -44,13 +44,14 @@ class KeepBest(tf.keras.callbacks.Callback):
   The value is SNIPS DCG@10 by what the bias layer knows. All validations are
   judged again by the bias that training ends with, and the choice among them is
   `evaluation.held_out.last_as_good`. The weight of the logged order moves by the
-  same feedback, see `logged_order`, where the layer has one.
+  same feedback, see `logged_order`, where there is a guard.
 
   Args:
     log: a `ClickLog`; without a validation part the last weights stay, and the
       logged order, which nothing could tell from a better one, has no weight.
     method_name: of the method that is trained.
     layer: its bias layer, or None.
+    has_guard: whether that has a `logged_order_weight`.
 
   Attributes:
     bias: the `Bias` that training ended with, or None without a layer.
@@ -58,7 +59,7 @@ class KeepBest(tf.keras.callbacks.Callback):
       bias, or None without a validation part.
   """
 
-  def __init__(self, log, method_name, layer):
+  def __init__(self, log, method_name, layer, has_guard=False):
     super().__init__()
     self._valid = log.parts["valid"]
     self._binary = log.feedback_kind == "binary"
@@ -66,7 +67,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     # What `_validate` finds, and the weights, of each validation.
     self._kept = []
     self.bias = self.validation = None
-    self._is_guarded = getattr(layer, "logged_order_weight", None) is not None
+    self._has_guard = has_guard
 
   def _bias(self):
     if self._layer is None:
@@ -75,7 +76,7 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   def on_train_begin(self, logs=None):
     del logs
-    if self._is_guarded and not len(self._valid):
+    if self._has_guard and not len(self._valid):
       self._layer.logged_order_weight.assign(0.0)
 
   def on_epoch_end(self, epoch, logs=None):
@@ -90,7 +91,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     logs[_MONITOR] = found.value
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
-    if self._is_guarded:
+    if self._has_guard:
       logs["val_lead"] = logged_order.move_weight(
           self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
       logs["logged_order_weight"] = float(

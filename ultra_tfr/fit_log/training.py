@@ -12,15 +12,11 @@ from ultra_tfr import checks
 from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr import scorers
+from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.layers import INITIAL_SCALE
 
-# Those that learn from feedback alone, with a bias for each context or without.
-METHODS = ("unbiased", "unbiased-trust", "unbiased-ipw", "unbiased-bayes",
-           "naive-pairwise", "paper-opt", "paper-bayes", "paper-ipw")
-# Those that say how likely a click is. Pairwise trust bias does not.
-PREDICT_CLICKS = ("unbiased", "unbiased-trust", "unbiased-ipw", "paper-ipw")
 SCHEMA_FILE = "log.json"
 _MODEL_FILE = "training_model.keras"
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
@@ -135,7 +131,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
 
   Args:
     log: a `ClickLog`.
-    method_name: one of `METHODS`.
+    method_name: one of `methods.FOR_LOGS`.
     settings: `trainer.Settings`.
     seed: of initialisation and order.
     logs_folder: where TensorBoard logs go, or None.
@@ -147,7 +143,7 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
   Raises:
     ValueError: if there is no such method, or the training diverged.
   """
-  checks.check_choice("method_name", method_name, METHODS)
+  checks.check_choice("method_name", method_name, methods.FOR_LOGS)
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_log_model(
@@ -159,11 +155,8 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
       num_contexts=len(log.contexts))
   if method.starts_relevance:
     scorers.start_relevance(model, _highest_rate(log) / INITIAL_SCALE)
-  rate = tf.keras.optimizers.schedules.CosineDecay(
-      settings.learning_rate, settings.steps)
-  model.compile(tf.keras.optimizers.Adam(rate), loss)
   callbacks = list(callbacks)
-  keeper = checkpoints.KeepBest(log, method_name, bias)
+  keeper = checkpoints.KeepBest(log, method_name, bias, method.has_guard)
   callbacks.append(keeper)
   if logs_folder is not None:
     # After `KeepBest`, which puts the validation result into the logs.
@@ -182,13 +175,11 @@ def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
     packed = packed[..., 0] if bias is None else packed
     return (inputs, packed, weights) if has_weights else (inputs, packed)
 
-  steps_per_epoch = min(settings.validate_every, settings.steps)
-  history = model.fit(
-      dataset.map(targets), steps_per_epoch=steps_per_epoch,
-      epochs=settings.steps // steps_per_epoch, callbacks=callbacks,
-      verbose=verbose).history
+  history = trainer.fit(
+      model, loss, dataset.map(targets), settings, callbacks, verbose)
   estimated = None if bias is None else keeper.bias
-  steps = range(steps_per_epoch, settings.steps + 1, steps_per_epoch)
+  every = settings.steps_per_epoch
+  steps = range(every, settings.steps + 1, every)
   curves = {
       name: output.plain(values)
       for name, values in history.items()
@@ -206,7 +197,7 @@ def likeliest(fitted):
   there was trust bias, and `unbiased` where there was none.
 
   Args:
-    fitted: a dict of `FittedLog` by name, of `PREDICT_CLICKS`.
+    fitted: a dict of `FittedLog` by name, of methods that predict clicks.
 
   Returns:
     A name, the first one of equals and where there are no clicks to tell.

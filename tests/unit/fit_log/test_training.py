@@ -243,7 +243,7 @@ def test_validation_never_reaches_the_bias(method):
 def test_without_validation_the_logged_order_has_no_weight(valid, weight):
   layer = PositionBias(5, logged_order_weight=0.25)
   with click_logs.read(click_logs.small(), valid=valid) as log:
-    checkpoints.KeepBest(log, "name", layer).on_train_begin()
+    checkpoints.KeepBest(log, "name", layer, has_guard=True).on_train_begin()
   assert float(layer.logged_order_weight) == weight
 
 
@@ -321,6 +321,6 @@ def test_no_such_method(method):
 
 
 def test_methods():
-  assert set(training.METHODS) <= set(methods.METHODS)
-  for name in training.METHODS:
+  assert set(methods.FOR_LOGS) <= set(methods.METHODS)
+  for name in methods.FOR_LOGS:
     assert methods.find(name).learn_from == "feedback"

@@ -22,11 +22,11 @@ def test_the_likeliest(values, expected):
 
 
 def test_which_methods_predict_clicks():
-  for name in training.METHODS:
+  for name in methods.FOR_LOGS:
     method = methods.find(name)
     predicts = method.estimates_examination and (
         method.layer(2).trust_bias != "pairwise")
-    assert predicts == (name in training.PREDICT_CLICKS)
+    assert predicts == method.predicts_clicks
 
 
 def test_weights_count_in_the_likelihood_of_validation_clicks():
