@@ -1,5 +1,6 @@
 """Scores of logged requests, and the choice of a checkpoint by them."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +44,8 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   The value is SNIPS DCG@10 by what the bias layer knows. All validations are
   judged again by the bias that training ends with, and the choice among them is
-  `evaluation.held_out.last_as_good`. The weight of the logged order moves by the
-  same feedback, see `logged_order`, where there is a guard.
+  `evaluation.held_out.last_as_good`. The weight of the logged order moves by
+  the same feedback, see `logged_order`, where there is a guard.
 
   Args:
     log: a `ClickLog`; without a validation part the last weights stay, and the
@@ -64,7 +65,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._valid = log.parts["valid"]
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
-    # What `_validate` finds, and the weights, of each validation.
+    # Of each validation: what the model predicts, what `_judge` finds, and the
+    # weights.
     self._kept = []
     self.bias = self.validation = None
     self._has_guard = has_guard
@@ -87,7 +89,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     if not len(self._valid):
       return
     bias = self._bias()
-    found = self._validate(bias)
+    predictions = self._predict()
+    found = self._judge(predictions, bias)
     logs[_MONITOR] = found.value
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
@@ -96,32 +99,37 @@ class KeepBest(tf.keras.callbacks.Callback):
           self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
-    self._kept.append((found, self.model.get_weights()))
+    self._kept.append((predictions, found, self.model.get_weights()))
 
+  @functools.cached_property
   def _batches(self):
-    """The requests of one validation."""
-    seen = 0
+    """The requests of all validations, read once."""
+    batches, seen = [], 0
     for batch in self._valid.batches(1024):
-      yield batch
+      batches.append(batch)
       seen += len(batch.feedback)
       if seen >= _VALIDATION_REQUESTS:
         break
+    return batches
 
   def _logged_dcg(self, bias):
     """DCG@10 of the logged order and of its reverse, each `[N]`."""
     logged, reverse = (counterfactual.LogTotals(topn=(10,)) for _ in range(2))
-    for batch in self._batches():
+    for batch in self._batches:
       for totals, order in ((logged, -batch.places), (reverse, batch.places)):
         scoring.add_totals(totals, order, batch, bias, self._binary)
     return [counterfactual.split_columns(totals.table())[1].dcg[:, 0]
             for totals in (logged, reverse)]
 
-  def _validate(self, bias):
+  def _predict(self):
+    """Scores and relevance of each batch, see `scoring.predict`."""
+    return [predict(self.model, batch) for batch in self._batches]
+
+  def _judge(self, predictions, bias):
     """Judges by clicks, and with a bias tells how likely they are."""
     totals = counterfactual.LogTotals(topn=(10,))
     clicks = scoring.ClickRows()
-    for batch in self._batches():
-      scores, relevance = predict(self.model, batch)
+    for batch, (scores, relevance) in zip(self._batches, predictions):
       scoring.add_totals(totals, scores, batch, bias, self._binary)
       if bias is not None:
         clicks.add(bias, relevance, batch)
@@ -138,12 +146,11 @@ class KeepBest(tf.keras.callbacks.Callback):
     if not self._kept:
       return
     judged = []
-    for found, weights in self._kept:
+    for predictions, found, _ in self._kept:
       if self.bias is not None:
-        self.model.set_weights(weights)
-        found = self._validate(self.bias)
+        found = self._judge(predictions, self.bias)
       judged.append(found)
     best = held_out.last_as_good(
         [found.dcg for found in judged], judged[-1].gain)
     self.validation = judged[best]
-    self.model.set_weights(self._kept[best][1])
+    self.model.set_weights(self._kept[best][-1])

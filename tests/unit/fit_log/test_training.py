@@ -256,12 +256,16 @@ def _found(value):
     ([0.5, 0.9, 0.1], 1), ([0.9, 0.5, 0.1], 0), ([np.nan] * 3, 2)])
 def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   # Values of the moment fall, and do not decide.
-  def validate(keeper, bias):
-    epoch = int(keeper.model.get_weights()[1][0])
+  def predict(keeper):
+    return int(keeper.model.get_weights()[1][0])
+
+  def judge(keeper, epoch, bias):
+    del keeper
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
     return _found(values[epoch] if is_last else 2.0 - epoch)
 
-  monkeypatch.setattr(checkpoints.KeepBest, "_validate", validate)
+  monkeypatch.setattr(checkpoints.KeepBest, "_predict", predict)
+  monkeypatch.setattr(checkpoints.KeepBest, "_judge", judge)
   layer = PositionBias(2)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
@@ -284,8 +288,9 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
 
 def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   results = iter([0.5, np.nan, 0.9, 0.1])
-  monkeypatch.setattr(checkpoints.KeepBest, "_validate",
-                      lambda keeper, bias: _found(next(results)))
+  monkeypatch.setattr(checkpoints.KeepBest, "_predict", lambda keeper: None)
+  monkeypatch.setattr(checkpoints.KeepBest, "_judge",
+                      lambda *_: _found(next(results)))
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
   keeper = checkpoints.KeepBest(log, "name", None)
