@@ -12,46 +12,20 @@ if sys.version_info < (3, 10):
               "the same for all versions", allow_module_level=True)
 
 ROOT = program_files.ROOT
-build_file = program_files.load(".ci/build_file.py")
-MODULES = build_file.modules()
-SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
-
-# A module imports from its own layer and from those above it in this list. The
-# names are those below `ultra_tfr`; a package stands for all of its modules.
-LAYERS = (
-    {"core"},
-    {"arguments", "callers", "json_files", "feedback", "heads", "reduction",
-     "em_layer", "layers", "lambda_weights", "e_step", "training_watch",
-     "losses", "callbacks", "metrics", "counterfactual_metrics", "scorers",
-     "log_model", "position_tables", "position_losses", "position_updates",
-     "dual_learning", "pairwise_debiasing", "pointwise_losses",
-     "shallow_tower"},
-    {"logged_order", "pipeline", "data", "simulation", "evaluation"},
-    {"methods"},
-    {"checkpoints", "run_folder", "training", "peers", "report", "log_bias",
-     "log_checkpoints", "log_training", "log_sample", "findings", "diagnosis",
-     "log_report", "log_evaluation"},
-    {"comparison"},
-    {"commands"},
-    {"cli"},
-)
-# Importable from anywhere.
-FOUNDATION = {"compat", "version"}
-# The package's front; it may import everything, nothing in it may import it.
 FRONT = "ultra_tfr"
-# Only these know TensorFlow Ranking.
-KNOW_TFR = {
-    "ultra_tfr.compat",
-    "ultra_tfr.losses",
-    "ultra_tfr.metrics",
-    "ultra_tfr.scorers",
-    "ultra_tfr.pipeline",
-    "ultra_tfr.experiments.loggers",
-    "ultra_tfr.evaluation.ranking",
-    "ultra_tfr.methods",
-    "ultra_tfr.experiments.tables",
-}
-MAX_LINES = 320
+MAX_LINES = 600
+# What a distribution is called where its module is not.
+_THIRD_PARTY = "//third_party/py/"
+
+
+def _name(path):
+  parts = path.relative_to(ROOT).with_suffix("").parts
+  return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {_name(path): path
+           for path in sorted((ROOT / "ultra_tfr").rglob("*.py"))}
+SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
 # Methods that a base class calls and documents.
 OVERRIDES = {
     "build", "call", "compute_output_shape", "from_config", "get_config",
@@ -62,17 +36,6 @@ OVERRIDES = {
 }
 
 
-def _layer(name):
-  """The place of a module in LAYERS; -1 below all of them."""
-  top = name.split(".")[1]
-  if top in FOUNDATION:
-    return -1
-  for i, layer in enumerate(LAYERS):
-    if top in layer:
-      return i
-  return pytest.fail(f"{name} belongs to no layer: add {top!r} to LAYERS above")
-
-
 def _tree(path):
   return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -81,57 +44,138 @@ def _where(path, node):
   return f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
-@pytest.mark.parametrize("name", [n for n in MODULES if n != FRONT])
-def test_imports_point_towards_the_core(name):
-  layer = _layer(name)
-  for imported in build_file.imports(MODULES[name], MODULES):
-    assert imported != FRONT, (
-        f"{name} imports the package's front: import the module itself")
-    if imported in MODULES:
-      assert _layer(imported) <= layer, (
-          f"{name} imports {imported}, which is in a layer that comes after")
+def _imports(path):
+  """Yields (node, name) of what a file imports: modules of ours, packages."""
+  for node in ast.walk(_tree(path)):
+    if isinstance(node, ast.Import):
+      found = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+      assert not node.level, f"{_where(path, node)}: a relative import"
+      found = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif (isinstance(node, ast.Call) and
+          ast.unparse(node.func) == "importlib.import_module" and
+          isinstance(node.args[0], ast.JoinedStr) and
+          isinstance(node.args[0].values[0], ast.Constant)):
+      # A module of a package that is chosen at run time.
+      found = [node.args[0].values[0].value.rstrip(".")]
+    else:
+      continue
+    for name in found:
+      package = name.split(".")[0]
+      if package == FRONT:
+        # A name in a module counts as the module.
+        yield node, name if name in MODULES else name.rpartition(".")[0]
+      elif package not in sys.stdlib_module_names:
+        yield node, package
+
+
+def _read_build():
+  """The wings of BUILD: (files, deps) by name; it is read, never run."""
+  constants, wings = {}, {}
+
+  def values(node):
+    if isinstance(node, ast.List):
+      return [value for part in node.elts for value in values(part)]
+    if isinstance(node, ast.Name):
+      return [constants[node.id]]
+    if isinstance(node, ast.Call) and node.func.id == "glob":
+      patterns = values(node.args[0])
+      files = [str(path.relative_to(ROOT)) for pattern in patterns
+               for path in sorted(ROOT.glob(pattern))]
+      assert files, f"BUILD: no file is like {patterns}"
+      return files
+    return [node.value]
+
+  for node in ast.parse((ROOT / "BUILD").read_text(encoding="utf-8")).body:
+    if isinstance(node, ast.Assign):
+      constants[node.targets[0].id] = node.value.value
+    rule = getattr(node, "value", None)
+    if isinstance(rule, ast.Call) and rule.func.id in (
+        "py_library", "py_binary"):
+      given = {part.arg: part.value for part in rule.keywords}
+      if given.keys() >= {"testonly"}:
+        continue
+      wings[given["name"].value] = (
+          values(given["srcs"]), set(values(given["deps"])))
+  return wings
+
+
+WINGS = _read_build()
+WING_OF = {file: wing for wing, (files, _) in WINGS.items() for file in files}
+
+
+def test_each_file_has_one_wing():
+  files = [file for files, _ in WINGS.values() for file in files]
+  assert sorted(files) == sorted(
+      str(path.relative_to(ROOT)) for path in MODULES.values())
+
+
+def test_wings_are_built_on_earlier_ones():
+  seen = set()
+  for wing, (_, deps) in WINGS.items():
+    later = {dep for dep in deps if dep[0] == ":"} - seen
+    assert not later, f"BUILD: {wing} depends on {later}, which come later"
+    seen.add(f":{wing}")
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_imports_are_those_that_build_allows(wing):
+  files, deps = WINGS[wing]
+  used = set()
+  for file in files:
+    for node, name in _imports(ROOT / file):
+      if name.split(".")[0] != FRONT:
+        target = _THIRD_PARTY + name
+      else:
+        assert name != FRONT or not file.startswith("ultra_tfr/"), (
+            f"{file}: imports the package's front: import the module itself")
+        target = ":" + WING_OF[str(MODULES[name].relative_to(ROOT))]
+      used.add(target)
+      assert target in deps or target == f":{wing}", (
+          f"{_where(ROOT / file, node)}: {wing} imports {name}, but BUILD does "
+          f"not allow it to depend on {target}")
+  assert deps <= used, f"BUILD: {wing} does not need {sorted(deps - used)}"
+
+
+def test_tests_have_a_rule():
+  text = (ROOT / "BUILD").read_text(encoding="utf-8")
+  folders = {path.parent.relative_to(ROOT / "tests").parts[0]
+             for path in (ROOT / "tests").rglob("test_*.py")}
+  assert all(f'        "{folder}",' in text for folder in folders)
+
+
+def test_unit_tests_mirror_the_package():
+  """A file of unit/ names the module that it tests, and perhaps a topic."""
+  unit = ROOT / "tests" / "unit"
+  for path in unit.rglob("*.py"):
+    folder = ROOT / "ultra_tfr" / path.parent.relative_to(unit)
+    modules = {module.stem for module in folder.glob("*.py")}
+    stem = path.stem[len("test_"):]
+    assert any(stem == module or stem.startswith(f"{module}_")
+               for module in modules), (
+        f"{path.relative_to(ROOT)} is named after no module of {folder}")
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_only_named_modules_know_tfr(name):
-  if "tensorflow_ranking" in build_file.imports(MODULES[name], MODULES):
-    assert name in KNOW_TFR, (
-        f"{name} imports tensorflow_ranking: use one of {sorted(KNOW_TFR)}, or "
-        "add it to KNOW_TFR above if it must know it")
+def test_privates_of_keras_stay_in_one_room(name):
+  """Attributes of other objects that begin with _ are not ours to use."""
+  private = {"_update_uid", "_track_trackable", "_keras_history"}
+  found = [_where(MODULES[name], node)
+           for node in ast.walk(_tree(MODULES[name]))
+           if isinstance(node, ast.Attribute) and node.attr in private]
+  assert not found or name == "ultra_tfr.keras_guards", found
 
 
 def test_keras_finds_every_registered_object():
   registering = {name for name, path in MODULES.items()
                  if "register_keras_serializable(" in path.read_text()}
   assert len(registering) > 5
-  missing = registering - set(build_file.imports(MODULES[FRONT], MODULES))
+  front = [MODULES[FRONT], MODULES[f"{FRONT}.baselines"]]
+  missing = registering - {
+      name for path in front for _, name in _imports(path)}
   assert not missing, (
       f"{FRONT} must import {missing}, or `load_model` would not know their "
       "objects")
-
-
-def _parse_build(text):
-  """Returns {rule name: AST dump} of the `py_*` rules of a BUILD file."""
-  rules = {}
-  for node in ast.walk(ast.parse(text)):
-    if isinstance(node, ast.Call) and node.func.id.startswith("py_"):
-      name = next(k.value.value for k in node.keywords if k.arg == "name")
-      assert name not in rules, f"BUILD has two rules named {name!r}"
-      rules[name] = ast.dump(node)
-  return rules
-
-
-def test_build_has_the_imports():
-  actual = _parse_build((ROOT / "BUILD").read_text(encoding="utf-8"))
-  expected = build_file.entries()
-  wrong = [text for name, text in expected.items()
-           if actual.get(name) != _parse_build(text)[name]]
-  assert not wrong, (
-      "BUILD should have these entries (python .ci/build_file.py --write):\n\n"
-      + "\n\n".join(wrong))
-  assert actual.keys() == expected.keys(), (
-      "BUILD has entries of files that are gone: remove "
-      f"{sorted(actual.keys() - expected.keys())}")
 
 
 @pytest.mark.parametrize("name", MODULES)
