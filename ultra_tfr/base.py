@@ -1,6 +1,14 @@
-"""Variables, accumulators and M step of a layer that EM updates."""
+"""The contract of everything that learns beside the model.
 
+A `LearningLayer` holds what is learned and gathers sums. A `LearningLoss` reads
+a batch once, computes its losses, and adds to the sums. The callback
+`ultra_tfr.callbacks.PropensityEM` updates the layer after each batch.
+"""
+
+from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
+from typing import Optional
 import warnings
 
 import numpy as np
@@ -12,10 +20,6 @@ from ultra_tfr import keras_guards
 from ultra_tfr.core import em
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
-from ultra_tfr.feedback import Batch
-from ultra_tfr.feedback import check_heads
-from ultra_tfr.feedback import count
-from ultra_tfr.feedback import unpack_feedback
 
 # The columns of the counters: batches, items outside of the tables, pairs with
 # different feedback, pair weight, and what clipping took away from it.
@@ -24,7 +28,16 @@ NUM_COUNTERS = 5
 _OVERFLOW = ("mask", "pool", "error")
 
 
-class EMLayer(tf.keras.layers.Layer):
+class Steps(NamedTuple):
+  """How far an update goes; `LearningLayer.update` says what the parts are."""
+
+  step_size: float
+  step_decay: float
+  averaging: str
+  warmup: int
+
+
+class LearningLayer(tf.keras.layers.Layer):
   """A layer whose parameters move by EM instead of by gradients.
 
   A training step adds the sums of its E step to accumulators, through a gate
@@ -100,15 +113,14 @@ class EMLayer(tf.keras.layers.Layer):
     """The tensor while EM runs, zeros otherwise."""
     return tf.where(self._collect > 0, values, tf.zeros_like(values))
 
-  def not_restored(self):
+  def not_restored(self) -> list[str]:
     """Names of the parameters that the last restored checkpoint lacked.
 
     Empty without a checkpoint, and for one without anything of this layer.
     """
-    # TensorFlow numbers restores, and marks what each of them filled.
-    restored = self.num_updates._update_uid
-    return [name for name in self._updated_parameters()
-            if getattr(self, name)._update_uid < restored]
+    return keras_guards.not_restored(
+        self.num_updates,
+        {name: getattr(self, name) for name in self._learned_names()})
 
   def start_collecting(self):
     """Opens the gate: E steps from now on are counted."""
@@ -130,9 +142,14 @@ class EMLayer(tf.keras.layers.Layer):
       variable.assign(tf.zeros(variable.shape))
     return sums
 
+  @property
+  def is_fixed(self) -> bool:
+    """Whether everything is given, so that there is nothing to update."""
+    return False
+
   def prepare_update(self, step_size=0.05, step_decay=0.05,
                      averaging="statistics", warmup=20):
-    """Compiles the M step, so that the first batch does not wait for it.
+    """Compiles the update, so that the first batch does not wait for it.
 
     Args:
       step_size: as in `update`.
@@ -140,18 +157,18 @@ class EMLayer(tf.keras.layers.Layer):
       averaging: as in `update`.
       warmup: as in `update`.
     """
-    sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    em.run.get_concrete_function(
-        *self._m_step_inputs(sums, step_size, step_decay, averaging, warmup))
 
-  def update(self, step_size=0.05, step_decay=0.05, averaging="statistics",
-             warmup=20):
-    """The M step: new parameters from the sums collected so far.
+  def update(self, step_size: float = 0.05, step_decay: float = 0.05,
+             averaging: str = "statistics",
+             warmup: int = 20) -> Optional[np.ndarray]:
+    """New values from the sums collected so far; of EM it is the M step.
 
     Args:
-      step_size: alpha_0 of equation (20).
-      step_decay: kappa.
-      averaging: `"statistics"` or `"parameters"`, see `core.em`.
+      step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
+        (20).
+      step_decay: its exponent, kappa.
+      averaging: `"statistics"` or, of a `PositionBias`, `"parameters"`, see
+        `core.em`.
       warmup: batches over which a click-rate start is gathered.
 
     Returns:
@@ -161,31 +178,109 @@ class EMLayer(tf.keras.layers.Layer):
     counters = sums["counters"].numpy()
     if counters[BATCHES] < 0.5:
       return None
-    state, averages = em.run(
-        *self._m_step_inputs(sums, step_size, step_decay, averaging, warmup))
-    for name, value in state.items():
-      getattr(self, name).assign(value)
-    for key, value in averages.items():
-      self._averages[key].assign(value)
+    self._move(sums, Steps(step_size, step_decay, averaging, warmup))
     return counters
 
-  def _m_step_inputs(self, sums, step_size, step_decay, averaging, warmup):
-    """The arguments of `m_step.run`."""
-    names = ["num_updates", *self._updated_parameters()]
-    state = {name: tf.convert_to_tensor(getattr(self, name)) for name in names}
-    averages = {k: tf.convert_to_tensor(v) for k, v in self._averages.items()}
-    return (self._update_rule(averaging), state, averages, sums,
-            sums["counters"][BATCHES], tf.constant(step_size, tf.float32),
-            tf.constant(step_decay, tf.float32),
-            tf.constant(warmup, tf.float32))
-
-  def _updated_parameters(self):
-    """Names of the attributes that the M step moves."""
+  def curves(self) -> dict[str, np.ndarray]:
+    """What to watch: `[C, K]` numpy arrays by name."""
     raise NotImplementedError
 
-  def _update_rule(self, averaging):
-    """The `core.em.UpdateRule` of this layer."""
+  def tables(self) -> dict[str, np.ndarray]:
+    """What of `curves` moves: `[C, K]` numpy arrays by the same names."""
+    return self.curves()
+
+  def _learned_names(self):
+    """Names of the attributes that an update moves."""
     raise NotImplementedError
+
+  def _move(self, sums, steps):
+    """Assigns new values.
+
+    Args:
+      sums: a dict of tensors, as given to `collect`.
+      steps: `Steps`.
+    """
+    raise NotImplementedError
+
+
+class PositionTables(LearningLayer):
+  """Tables by position that belong to a loss, and not to the model.
+
+  No optimizer has to know them, and they are saved with the model.
+
+  Args:
+    num_positions: K, the positions of a table.
+    num_contexts: C, one table for each context id of the packed feedback.
+    overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
+      them share the last position, `"error"` makes the callback raise.
+    tables: the starting value of each table by its name, an attribute of the
+      layer: a variable `[C, K]`.
+    num_sums: columns of the sums that a training step adds.
+    is_averaged: keep running means of the sums, `averages` `[C * K, num_sums]`.
+    name: the layer's name.
+
+  Raises:
+    ValueError: if an argument is out of range.
+  """
+
+  def __init__(self, num_positions, num_contexts, overflow, tables, num_sums,
+               name, is_averaged=False):
+    super().__init__(name, num_positions, num_contexts, overflow)
+    self._tables = tuple(tables)
+    for table, value in tables.items():
+      setattr(self, table, self._parameter(
+          table, np.full([num_contexts, num_positions], value)))
+    shapes = {"tables": (num_contexts * num_positions, num_sums),
+              "counters": (NUM_COUNTERS,)}
+    self._create_sums(shapes, {"tables"} if is_averaged else set())
+
+  def _learned_names(self):
+    return self._tables
+
+  def _move(self, sums, steps):
+    if steps.averaging != "statistics":
+      raise ValueError(
+          f"`averaging` must be 'statistics' for the layer {self.name!r}, but "
+          f"is {steps.averaging!r}; leave it out.")
+    num_batches = sums["counters"][BATCHES]
+    step = tf.convert_to_tensor(self.num_updates)
+    rate = em.compound_step(
+        em.step_size(step, steps.step_size, steps.step_decay), num_batches)
+    self._move_tables(sums["tables"], num_batches, rate)
+    self.num_updates.assign(step + num_batches)
+
+  def _move_tables(self, sums, num_batches, rate):
+    """Assigns new values to the tables.
+
+    Args:
+      sums: `[C * K, num_sums]`.
+      num_batches: how many batches they are of.
+      rate: the share of a full step to take.
+    """
+    raise NotImplementedError
+
+  def _by_position(self, column):
+    """`[C * K]` as `[C, K]`."""
+    return tf.reshape(column, [self.num_contexts, self.num_positions])
+
+  def _learned(self, values):
+    """`[C, K]` values for users: `[K]` if there is but one context."""
+    if self.num_updates.numpy() == 0:
+      warnings.warn(
+          f"These values of {self.name!r} are where it starts: nothing has "
+          "moved them. Pass `ultra_tfr.callbacks.PropensityEM()` to "
+          "`fit`.", stacklevel=3)
+    return values[0] if self.num_contexts == 1 else values
+
+  def get_config(self):
+    """The constructor's arguments, ready for JSON."""
+    return {"name": self.name, "num_positions": self.num_positions,
+            "num_contexts": self.num_contexts, "overflow": self.overflow}
+
+  @classmethod
+  def from_config(cls, config):
+    """Builds a layer with the same arguments; learned values are not in it."""
+    return cls(**config)
 
 
 class Learned(NamedTuple):
@@ -193,7 +288,9 @@ class Learned(NamedTuple):
 
   Attributes:
     losses: `[B, L]`, before item weights.
-    sums: `[C * K, M]`, what moves the tables.
+    sums: a function without arguments that gives what the batch adds to the
+      layer's accumulators, a dict of tensors without "counters". It is called
+      when the losses are there and the memory of their pairs is free again.
     pairs: how many observations there were to learn from: clicks, or pairs of
       different feedback.
     weight: the sum of debiasing weights, 0 for a loss without any.
@@ -201,19 +298,20 @@ class Learned(NamedTuple):
   """
 
   losses: tf.Tensor
-  sums: tf.Tensor
+  sums: Callable[[], dict[str, tf.Tensor]]
   pairs: tf.Tensor
   weight: tf.Tensor
   clipped: tf.Tensor
 
 
-class PositionLoss(tf.keras.losses.Loss):
+class LearningLoss(tf.keras.losses.Loss):
   """A loss with a layer that learns from the same batches.
 
+  A loss of this kind implements `_learn`, and `_options` for its config.
+
   Args:
-    position_bias: a `PositionTables`.
+    position_bias: a `LearningLayer`.
     layer_class: what it has to be.
-    options: the other arguments of the loss, for its config.
     reduction: as in Keras; the mean is over valid items of all replicas.
     name: the loss's name.
 
@@ -221,16 +319,18 @@ class PositionLoss(tf.keras.losses.Loss):
     ValueError: if the layer is none of that class.
   """
 
-  num_heads = 1
+  # The heads that `y_pred` must have; None for any number.
+  num_heads: Optional[int] = 1
+  # Whether the mean is over item weights instead of valid items.
+  normalize_weights = False
 
-  def __init__(self, position_bias, layer_class, options, reduction, name):
+  def __init__(self, position_bias, layer_class, reduction, name):
     super().__init__(reduction=reduction, name=name)
     if not isinstance(position_bias, layer_class):
       raise ValueError(
           f"`position_bias` must be a `{layer_class.__name__}`, but is "
           f"{position_bias!r}; create one and pass it to the loss.")
     self.position_bias = position_bias
-    self._options = options
 
   def __call__(self, y_true, y_pred, sample_weight=None):
     """The reduced loss.
@@ -238,7 +338,7 @@ class PositionLoss(tf.keras.losses.Loss):
     Args:
       y_true: `[B, L]` feedback with item l shown at position l + 1, or packed
         by `ultra_tfr.pack_feedback`.
-      y_pred: `[B, L]` scores, or `[B, L, 2]` for a loss with two heads.
+      y_pred: `[B, L]` scores, or with more heads on a last axis.
       sample_weight: None, a number, `[B]`, `[B, 1]` or `[B, L]` weights.
 
     Returns:
@@ -246,48 +346,57 @@ class PositionLoss(tf.keras.losses.Loss):
     """
     with tf.name_scope(self.name or type(self).__name__):
       batch, losses = self._item_losses(y_true, y_pred, sample_weight)
-      loss = reduce(
-          losses, batch.mask, batch.weights, self.reduction)
-      return keras_guards.watch(
-          loss, self.position_bias, "nothing moves the tables of its layer",
-          "`ultra_tfr.callbacks.PositionUpdates()`")
+      loss = reduce(losses, batch.mask, batch.weights, self.reduction,
+                    self.normalize_weights)
+      if self.position_bias.is_fixed:
+        return loss
+      return keras_guards.watch(loss, self.position_bias)
 
   def call(self, y_true, y_pred):
-    """Losses per item, `[B, L]`."""
+    """Losses per item, `[B, L]`, before item weights."""
     return self._item_losses(y_true, y_pred, None)[1]
 
+  @property
+  def uses_logged_order(self) -> bool:
+    """Whether `logged_order_weight` of the layer counts in this loss."""
+    return False
+
   def _item_losses(self, y_true, y_pred, sample_weight):
-    """Reads a batch, computes its losses, and collects what moves tables."""
-    feedback, positions, contexts = unpack_feedback(y_true)
-    heads = check_heads(y_pred, self.num_heads, self, feedback)
-    slots = self.position_bias.find_slots(positions, contexts)
-    observed = masking.valid_items(feedback)
-    mask = tf.logical_and(observed, slots.valid)
-    batch = Batch(
-        masking.zero_where_invalid(mask, feedback), positions, mask,
-        feedback_lib.item_weights(sample_weight, mask),
-        [masking.zero_where_invalid(mask, head) for head in heads], slots)
+    """Reads a batch, computes its losses, and collects what is learned."""
+    batch = feedback_lib.read_batch(
+        y_true, y_pred, sample_weight, self.position_bias)
+    if self.num_heads not in (None, len(batch.heads)):
+      shape = "[lists, items" + (
+          f", {self.num_heads}]" if self.num_heads > 1 else "]")
+      raise ValueError(
+          f"`{type(self).__name__}` needs `y_pred` of the shape {shape}, but "
+          f"`y_pred` has {len(batch.heads)} head(s); build the model with "
+          f"`num_heads={self.num_heads}`.")
     learned = self._learn(batch)
-    losses = masking.zero_where_invalid(mask, learned.losses)
-    # Each replica adds its share, so that a global batch counts once.
-    share = tf.constant(1.0 / num_replicas())
-    overflow = count(tf.logical_and(observed, slots.overflow))
-    self.position_bias.collect({
-        "tables": tf.stop_gradient(learned.sums),
-        "counters": tf.stop_gradient(tf.stack([
-            share, overflow, learned.pairs, learned.weight,
-            learned.clipped]))})
+    losses = masking.zero_where_invalid(batch.mask, learned.losses)
+    with tf.control_dependencies([losses]):
+      counters = tf.stack([
+          # Each replica adds its share, so that a global batch counts once.
+          tf.constant(1.0 / num_replicas()), batch.overflow, learned.pairs,
+          learned.weight, learned.clipped])
+      self.position_bias.collect({
+          name: tf.stop_gradient(value) for name, value in
+          {**learned.sums(), "counters": counters}.items()})
     return batch, losses
 
-  def _learn(self, batch):
-    """The `Learned` of a `Batch`."""
+  def _learn(self, batch: feedback_lib.Batch) -> Learned:
+    """What the loss computes of a batch."""
+    raise NotImplementedError
+
+  def _options(self) -> dict[str, Any]:
+    """The constructor's own arguments, ready for JSON."""
     raise NotImplementedError
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, "reduction": self.reduction,
             "position_bias": keras_guards.serialize_layer(self.position_bias),
-            **self._options}
+            **self._options()}
 
   @classmethod
   def from_config(cls, config):
@@ -309,99 +418,6 @@ def sums_by_slot(batch, columns):
   """
   return tf.einsum(
       "bls,blm->sm", batch.slots.one_hot(), tf.stack(columns, axis=-1))
-
-
-class PositionTables(EMLayer):
-  """Tables by position that belong to a loss, and not to the model.
-
-  They learn beside the model as a `PositionBias` does: the loss adds sums of
-  each training step to an accumulator, and a callback,
-  `ultra_tfr.callbacks.PositionUpdates`, moves the tables after each
-  batch. So no optimizer has to know them, and they are saved with the model.
-
-  Args:
-    num_positions: K, the positions of a table.
-    num_contexts: C, one table for each context id of the packed feedback.
-    overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
-      them share the last position, `"error"` makes the callback raise.
-    tables: the starting value of each table by its name, an attribute of the
-      layer: a variable `[C, K]`.
-    num_sums: columns of the sums that a training step adds.
-    is_averaged: keep running means of the sums, `averages` `[C * K, num_sums]`.
-    name: the layer's name.
-
-  Raises:
-    ValueError: if an argument is out of range.
-  """
-
-  def __init__(self, num_positions, num_contexts, overflow, tables, num_sums,
-               name, is_averaged=False):
-    super().__init__(name, num_positions, num_contexts, overflow)
-    for table, value in tables.items():
-      setattr(self, table, self._parameter(
-          table, np.full([num_contexts, num_positions], value)))
-    shapes = {"tables": (num_contexts * num_positions, num_sums),
-              "counters": (NUM_COUNTERS,)}
-    self._create_sums(shapes, {"tables"} if is_averaged else set())
-
-  def update(self, step_size=0.05, step_decay=0.05):
-    """Moves the tables by what was collected since the last time.
-
-    Args:
-      step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay.
-      step_decay: its exponent.
-
-    Returns:
-      The counters as a numpy array, or None if no batch was collected.
-    """
-    sums = self.take_sums()
-    counters = sums["counters"].numpy()
-    num_batches = sums["counters"][BATCHES]
-    if num_batches < 0.5:
-      return None
-    step = tf.convert_to_tensor(self.num_updates)
-    rate = em.compound_step(
-        em.step_size(step, step_size, step_decay), num_batches)
-    self._move(sums["tables"], num_batches, rate)
-    self.num_updates.assign(step + num_batches)
-    return counters
-
-  def _move(self, sums, num_batches, rate):
-    """Assigns new values to the tables.
-
-    Args:
-      sums: `[C * K, num_sums]`.
-      num_batches: how many batches they are of.
-      rate: the share of a full step to take.
-    """
-    raise NotImplementedError
-
-  def _by_position(self, column):
-    """`[C * K]` as `[C, K]`."""
-    return tf.reshape(column, [self.num_contexts, self.num_positions])
-
-  def curves(self):
-    """What to watch: a dict of `[C, K]` numpy arrays by name."""
-    raise NotImplementedError
-
-  def _learned(self, values):
-    """`[C, K]` values for users: `[K]` if there is but one context."""
-    if self.num_updates.numpy() == 0:
-      warnings.warn(
-          f"These values of {self.name!r} are where it starts: nothing has "
-          "moved them. Pass `ultra_tfr.callbacks.PositionUpdates()` to "
-          "`fit`.", stacklevel=3)
-    return values[0] if self.num_contexts == 1 else values
-
-  def get_config(self):
-    """The constructor's arguments, ready for JSON."""
-    return {"name": self.name, "num_positions": self.num_positions,
-            "num_contexts": self.num_contexts, "overflow": self.overflow}
-
-  @classmethod
-  def from_config(cls, config):
-    """Builds a layer with the same arguments; learned values are not in it."""
-    return cls(**config)
 
 
 def num_replicas():

@@ -8,8 +8,6 @@ import tensorflow as tf
 from ultra_tfr import base
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
-from ultra_tfr.base import PositionLoss
-from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 _AVERAGING = ("statistics", "parameters")
 
@@ -78,12 +76,12 @@ class PropensityEM(tf.keras.callbacks.Callback):
     """Finds the bias layer and attaches it to the model, for saving."""
     super().set_model(model)
     found = [loss.position_bias for loss in tf.nest.flatten(model.loss)
-             if isinstance(loss, UnbiasedPairwiseLoss)]
+             if isinstance(loss, base.LearningLoss)]
     if not found:
       raise ValueError(
-          "`PropensityEM` needs a model compiled with an "
-          f"`ultra_tfr.losses.UnbiasedPairwiseLoss`, but its loss is "
-          f"{model.loss!r}.")
+          "`PropensityEM` needs a model compiled with a loss that learns "
+          "propensities, such as `ultra_tfr.losses.UnbiasedPairwiseLoss`, but "
+          f"its loss is {model.loss!r}.")
     bias = found[0] if self._given is None else self._given
     if not any(bias is candidate for candidate in found):
       raise ValueError(
@@ -108,12 +106,12 @@ class PropensityEM(tf.keras.callbacks.Callback):
           "`with strategy.scope():`, as the model.")
     self._bias = layer
     # Otherwise no checkpoint and no saved model would hold what it learns.
-    self.model._track_trackable(layer, "position_bias", overwrite=True)
+    keras_guards.attach(self.model, layer)
 
   def on_train_begin(self, logs=None):
     """Applies what a restored checkpoint left pending."""
     del logs
-    keras_guards.refuse_class_weight()
+    keras_guards.refuse_class_weight(self.model)
     missing = self._bias.not_restored()
     if missing and not self._partial_restore:
       raise ValueError(
@@ -129,7 +127,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def on_epoch_begin(self, epoch, logs=None):
     """Remembers where the epoch starts, after any backup was restored."""
     del epoch, logs
-    self._epoch_start = self._bias.examination.numpy()
+    self._epoch_start = self._bias.tables()
 
   def on_train_batch_begin(self, batch, logs=None):
     """Opens the gate, for training steps alone."""
@@ -145,19 +143,19 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def on_epoch_end(self, epoch, logs=None):
     """Puts the propensities of the epoch into the logs."""
     del epoch
-    theta = self._bias.examination.numpy()
     if logs is not None:
-      logs.update(_by_position(
-          "examination",
-          theta / np.maximum(theta[:, :1], np.finfo(np.float32).tiny)))
-      logs["examination_change"] = float(abs(theta - self._epoch_start).max())
+      tables = self._bias.tables()
+      for name, curves in self._bias.curves().items():
+        logs.update(_by_position(name, curves))
+        logs[f"{name}_change"] = float(
+            abs(tables[name] - self._epoch_start[name]).max())
       kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
       logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
     if self._totals[base.BATCHES] and not self._totals[base.PAIRS]:
       self._warn_once(
-          "No list of this epoch has two items with different feedback, so "
-          "there was nothing to learn from; check the feedback, and that lists "
-          "have more than one item.")
+          "No list of this epoch had feedback to learn from, such as two items "
+          "with different feedback; check the feedback, and that lists have "
+          "more than one item.")
     self._totals[:] = 0
 
   def _update(self):
@@ -188,78 +186,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
       warnings.warn(message, stacklevel=3)
 
 
-class PositionUpdates(PropensityEM):
-  """Moves a loss's tables by position after each training batch.
-
-  What `PropensityEM` is to a `PositionBias`: the loss has added sums of the
-  training step to accumulators of its layer, and this callback takes a step on
-  them. Validation, inside `fit` or not, never reaches the tables.
-
-  At the end of each epoch the logs get the layer's curves, such as
-  `examination_1` .. `examination_K`, with `.._change`, the largest change in
-  the epoch; and for a loss with weights `weight_clipped`, the share of the
-  weight that `max_weight` took away.
-
-  Args:
-    step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, the share
-      of a full step that is taken.
-    step_decay: its exponent.
-
-  Raises:
-    ValueError: if an argument is out of range, the model has no such loss, or
-      the layer was created outside of the strategy's scope.
-  """
-
-  def __init__(self, *, step_size=0.05, step_decay=0.05):
-    super().__init__(step_size=step_size, step_decay=step_decay)
-    self._rule = {"step_size": step_size, "step_decay": step_decay}
-
-  def set_model(self, model):
-    """Finds the loss's layer and attaches it to the model, for saving."""
-    # Not that of `PropensityEM`, which looks for its own kind of loss.
-    tf.keras.callbacks.Callback.set_model(self, model)
-    found = [loss.position_bias for loss in tf.nest.flatten(model.loss)
-             if isinstance(loss, PositionLoss)]
-    if not found:
-      raise ValueError(
-          "`PositionUpdates` needs a model compiled with a loss that has "
-          "tables by position, such as "
-          "`ultra_tfr.baselines.dual_learning.DualLearningLoss`, "
-          f"but its loss is {model.loss!r}.")
-    self._attach(found[0])
-
-  def on_train_begin(self, logs=None):
-    """Applies what a restored checkpoint left pending."""
-    del logs
-    keras_guards.refuse_class_weight()
-    self._totals = np.zeros(base.NUM_COUNTERS)
-    self._update()
-    self._bias.is_updated_by_em = True
-
-  def on_epoch_begin(self, epoch, logs=None):
-    """Remembers where the epoch starts."""
-    del epoch, logs
-    self._epoch_start = self._bias.curves()
-
-  def on_epoch_end(self, epoch, logs=None):
-    """Puts the curves of the epoch into the logs."""
-    del epoch
-    curves, totals = self._bias.curves(), self._totals
-    entries = {}
-    for name, tables in curves.items():
-      entries.update(_by_position(name, tables))
-      entries[f"{name}_change"] = float(
-          abs(tables - self._epoch_start[name]).max())
-    whole = totals[base.WEIGHT] + totals[base.CLIPPED]
-    if whole:
-      entries["weight_clipped"] = float(totals[base.CLIPPED] / whole)
-    if logs is not None:
-      logs.update(entries)
-    if totals[base.BATCHES] and not totals[base.PAIRS]:
-      self._warn_once(
-          "No list of this epoch had feedback to learn from; check the "
-          "feedback, and that lists have more than one item.")
-    self._totals = np.zeros(base.NUM_COUNTERS)
+# The name that 0.1.0 had for the callback of the baselines.
+PositionUpdates = PropensityEM
 
 
 def _by_position(name, tables):

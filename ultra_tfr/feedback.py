@@ -200,7 +200,7 @@ def ranking_head(y_pred):
 
 
 class Batch(NamedTuple):
-  """One batch as the losses need it.
+  """One batch as losses need it.
 
   Attributes:
     feedback: `[B, L]`, 0 outside the mask.
@@ -209,41 +209,55 @@ class Batch(NamedTuple):
     weights: `[B, L]` item weights, 0 outside the mask.
     heads: a list of `[B, L]`, 0 outside the mask.
     slots: `core.positions.Slots`.
+    overflow: how many real items are outside the tables.
   """
 
   feedback: tf.Tensor
   positions: tf.Tensor
   mask: tf.Tensor
   weights: tf.Tensor
-  heads: list
+  heads: list[tf.Tensor]
   slots: positions_lib.Slots
+  overflow: tf.Tensor
 
 
-def count(flags):
-  """How many booleans are true, as a float."""
-  return tf.reduce_sum(tf.cast(flags, tf.float32))
-
-
-def check_heads(y_pred, num_heads, loss, feedback=None):
-  """Raises a `ValueError` unless `y_pred` has that many heads.
+def read_batch(y_true, y_pred, sample_weight, layer) -> Batch:
+  """What Keras hands to a loss, checked, masked and taken apart.
 
   Args:
-    y_pred: `[B, L]`, or `[B, L, heads]`.
-    num_heads: the right number.
-    loss: the loss, named in the message.
-    feedback: as in `split_heads`.
+    y_true: as in `unpack_feedback`.
+    y_pred: as in `split_heads`.
+    sample_weight: as in `item_weights`.
+    layer: a `base.LearningLayer`, which knows the tables.
 
   Returns:
-    The heads, a list of float32 `[B, L]`.
+    A `Batch`.
+
+  Raises:
+    ValueError: if a shape does not fit.
   """
+  feedback, positions, contexts = unpack_feedback(y_true)
   heads = split_heads(y_pred, feedback)
-  if len(heads) != num_heads:
-    shape = "[lists, items" + (f", {num_heads}]" if num_heads > 1 else "]")
-    raise ValueError(
-        f"`{type(loss).__name__}` needs `y_pred` of the shape {shape}, but "
-        f"`y_pred` has {len(heads)} head(s); build the model with "
-        f"`num_heads={num_heads}`.")
-  return heads
+  slots = layer.find_slots(positions, contexts)
+  observed = masking.valid_items(feedback)
+  mask = tf.logical_and(observed, slots.valid)
+  return Batch(
+      masking.zero_where_invalid(mask, feedback), positions, mask,
+      item_weights(sample_weight, mask),
+      [masking.zero_where_invalid(mask, head) for head in heads], slots,
+      count(tf.logical_and(observed, slots.overflow)))
+
+
+def count(flags) -> tf.Tensor:
+  """How many booleans are true, as a float.
+
+  Args:
+    flags: booleans of any shape.
+
+  Returns:
+    A scalar.
+  """
+  return tf.reduce_sum(tf.cast(flags, tf.float32))
 
 
 def item_weights(sample_weight, mask):

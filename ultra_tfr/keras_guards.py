@@ -1,4 +1,4 @@
-"""What called us: for mistakes that Keras does not tell anybody of."""
+"""What looks into Keras and TensorFlow where nothing public does."""
 
 import inspect
 import warnings
@@ -27,20 +27,73 @@ def frames_of(function):
     frame = frame.f_back
 
 
-def refuse_class_weight():
-  """Raises if `fit` was given `class_weight`.
+def refuse_class_weight(model):
+  """Raises if the `fit` of a model was given `class_weight`.
 
   Keras takes the argmax over the last axis of `y_true` for the class: the
   index of a click, or whether a position is larger than the feedback. It hands
   the result on as ordinary sample weights, and tells callbacks nothing; so the
-  look is taken at the frame of `fit` itself.
+  look is taken at the frame of Keras's own `fit`, and not at that of a user's
+  function of that name.
+
+  Args:
+    model: the Keras model that is being trained.
   """
-  if any(frame.f_locals.get("class_weight") is not None
+  own = inspect.unwrap(tf.keras.Model.fit).__code__
+  if any(frame.f_code is own and frame.f_locals.get("self") is model and
+         frame.f_locals.get("class_weight") is not None
          for frame in frames_of("fit")):
     raise ValueError(
         "`class_weight` has no meaning for lists of feedback: Keras would "
         "take positions or the place of a click for classes. Remove it, and "
         "use `sample_weight` of shape [lists] or [lists, items].")
+
+
+def attach(model, layer):
+  """Makes a loss's layer part of the model, so that it is saved with it.
+
+  Args:
+    model: a Keras model.
+    layer: a Keras layer.
+  """
+  model._track_trackable(layer, "position_bias", overwrite=True)
+
+
+def origin(tensor):
+  """The layer that made a symbolic tensor, and the tensors that it took.
+
+  Args:
+    tensor: an output of a functional Keras model.
+
+  Returns:
+    A tuple of the layer and a list of tensors.
+
+  >>> inputs = tf.keras.Input([2], name="x")
+  >>> origin(tf.keras.layers.Dense(1)(inputs))[1][0] is inputs
+  True
+  """
+  layer, node, _ = tensor._keras_history
+  return layer, tf.nest.flatten(layer.inbound_nodes[node].keras_inputs)
+
+
+def not_restored(reference, variables):
+  """Names of the variables that the last restored checkpoint lacked.
+
+  TensorFlow numbers restores, and marks what each of them filled.
+
+  Args:
+    reference: a variable that every checkpoint of the layer has.
+    variables: a dict of variables by name.
+
+  Returns:
+    A list of names; empty where the reference was not restored either.
+
+  >>> a, b = tf.Variable(1.0), tf.Variable(2.0)
+  >>> not_restored(a, {"b": b})
+  []
+  """
+  return [name for name, variable in variables.items()
+          if variable._update_uid < reference._update_uid]
 
 
 def serialize_layer(layer):
@@ -66,7 +119,7 @@ def serialize_layer(layer):
   return tf.keras.layers.serialize(layer)
 
 
-def watch(loss, layer, problem, callback):
+def watch(loss, layer):
   """Passes a loss through, and warns if it is trained and nothing does EM.
 
   Only training differentiates a loss, so the look is taken where the gradient
@@ -74,16 +127,13 @@ def watch(loss, layer, problem, callback):
 
   Args:
     loss: a tensor.
-    layer: what learns beside the model, an `EMLayer`.
-    problem: what it means that nothing updates the layer, up to its name.
-    callback: what to pass to `fit`.
+    layer: what learns beside the model, a `base.LearningLayer`.
 
   Returns:
     The loss.
 
   >>> from ultra_tfr.layers import PositionBias
-  >>> float(watch(tf.constant(2.0), PositionBias(2), "nothing moves",
-  ...             "`PropensityEM()`"))
+  >>> float(watch(tf.constant(2.0), PositionBias(2)))
   2.0
   """
   @tf.custom_gradient
@@ -91,8 +141,9 @@ def watch(loss, layer, problem, callback):
     def gradient(upstream):
       if not layer.is_updated_by_em:
         warnings.warn(
-            f"This loss is being trained, but {problem} {layer.name!r}: they "
-            f"stay where they start. Pass {callback} to `fit`, or call "
+            "This loss is being trained, but nothing updates the propensities "
+            f"of its bias layer {layer.name!r}: they stay where they start. "
+            "Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`, or call "
             "`start_collecting` and `update` of the layer in your own loop.",
             stacklevel=2)
       return upstream

@@ -17,7 +17,7 @@ INITIAL_SCALE = 0.9
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class PositionBias(base.EMLayer):
+class PositionBias(base.LearningLayer):
   """Propensities by display position, learned by EM or given.
 
   The layer holds the variables; the loss reads them and adds the sums of its E
@@ -240,13 +240,44 @@ class PositionBias(base.EMLayer):
     """
     return tf.square(tf.reduce_mean(self.examination[:, 0]))
 
-  def _updated_parameters(self):
+  def _learned_names(self):
     names = ["relevance_shift", "examination", "examination_unclicked"]
     if self.trust_bias == "position":
       names.append("click_irrelevant")
     if self.trust_bias == "pairwise":
       names += ["trust_positive", "trust_negative"]
     return names
+
+  def prepare_update(self, step_size=0.05, step_decay=0.05,
+                     averaging="statistics", warmup=20):
+    """Compiles the M step, so that the first batch does not wait for it.
+
+    Args:
+      step_size: as in `update`.
+      step_decay: as in `update`.
+      averaging: as in `update`.
+      warmup: as in `update`.
+    """
+    sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
+    em.m_step.get_concrete_function(*self._m_step_inputs(
+        sums, base.Steps(step_size, step_decay, averaging, warmup)))
+
+  def _move(self, sums, steps):
+    state, averages = em.m_step(*self._m_step_inputs(sums, steps))
+    for name, value in state.items():
+      getattr(self, name).assign(value)
+    for key, value in averages.items():
+      self._averages[key].assign(value)
+
+  def _m_step_inputs(self, sums, steps):
+    """The arguments of `core.em.m_step`."""
+    names = ["num_updates", *self._learned_names()]
+    state = {name: tf.convert_to_tensor(getattr(self, name)) for name in names}
+    averages = {k: tf.convert_to_tensor(v) for k, v in self._averages.items()}
+    return (self._update_rule(steps.averaging), state, averages, sums,
+            sums["counters"][base.BATCHES],
+            *(tf.constant(value, tf.float32) for value in (
+                steps.step_size, steps.step_decay, steps.warmup)))
 
   def _update_rule(self, averaging):
     own = {name: self._config[name] for name in (
@@ -256,6 +287,16 @@ class PositionBias(base.EMLayer):
         averaging=averaging, examination_is_fixed=self.examination_is_fixed,
         trust_is_fixed=self.trust_is_fixed,
         starts_from_clicks=self.starts_from_clicks, **own)
+
+  def curves(self):
+    """The examination relative to position 1: see `LearningLayer.curves`."""
+    theta = self.examination.numpy()
+    return {"examination": theta / np.maximum(
+        theta[:, :1], np.finfo(np.float32).tiny)}
+
+  def tables(self):
+    """The examination as it is: see `LearningLayer.tables`."""
+    return {"examination": self.examination.numpy()}
 
   def propensities(self):
     """The propensities as numpy arrays.
@@ -276,12 +317,12 @@ class PositionBias(base.EMLayer):
       return tables[0] if self.num_contexts == 1 else tables
 
     theta = self.examination.numpy()
-    first = np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
-    result = {"examination": squeeze(theta / first)}
+    result = {"examination": squeeze(self.curves()["examination"])}
     if self.trust_bias == "position":
       result["click_relevant"] = squeeze(theta)
       result["click_irrelevant"] = squeeze(self.click_irrelevant.numpy())
     else:
+      first = np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
       unclicked = self.examination_unclicked.numpy()
       result["examination_unclicked"] = squeeze(unclicked / first)
     if self.trust_bias == "pairwise":

@@ -3,13 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import base
 from ultra_tfr.bias import debiased_feedback
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
-from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 # Where the weight starts; a pair's own feedback has the weight 1.
 INITIAL_WEIGHT = 0.0625
@@ -77,6 +77,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
 
   >>> from ultra_tfr.callbacks import PropensityEM
   >>> from ultra_tfr.layers import PositionBias
+  >>> from ultra_tfr.losses import UnbiasedPairwiseLoss
   >>> bias = PositionBias(2, logged_order_weight=1.0)
   >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1),
   ...                              tf.keras.layers.Reshape([-1])])
@@ -98,11 +99,10 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     """Finds the bias layer."""
     super().set_model(model)
     for loss in tf.nest.flatten(model.loss):
-      if (isinstance(loss, UnbiasedPairwiseLoss) and
-          loss.position_bias.logged_order_weight is not None):
+      if isinstance(loss, base.LearningLoss) and loss.uses_logged_order:
         self._bias = loss.position_bias
         self._has_noise = (self._bias.trust_bias == "position" and
-                           loss.get_config()["feedback"] == "binary")
+                           loss.options.feedback == "binary")
         return
     raise ValueError(
         "`LoggedOrderGuard` needs a model compiled with an "

@@ -1,37 +1,28 @@
 """Keras losses: thin over `core`."""
 
 import copy
+import dataclasses
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
 from tensorflow_ranking.python import losses_impl
 
 from ultra_tfr import base
-from ultra_tfr import checks
 from ultra_tfr import e_step
 from ultra_tfr import feedback as feedback_lib
 from ultra_tfr import keras_guards
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
 from ultra_tfr.core import weights as weights_lib
-from ultra_tfr.feedback import split_heads
-from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.layers import PositionBias
 
-_CHOICES = {
-    "feedback": ("binary", "graded"),
-    "preference": ("relevance", "tower"),
-    "targets": ("expected", "sample"),
-    "examination_posterior": ("item", "prior", "position"),
-    "pair_loss": ("logistic", "hinge"),
-}
 _PAIR_LOSSES = {"logistic": pairs.logistic_loss, "hinge": pairs.hinge_loss}
 # 2^31 - 1 is the largest exponential gain that is taken at its word.
 _MAX_GRADE = 31.0
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
+class UnbiasedPairwiseLoss(base.LearningLoss):
   r"""Debiased pairwise loss on feedback, with the E step of its propensities.
 
   For each list with scores s and feedback c:
@@ -115,6 +106,8 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
   1.3133
   """
 
+  num_heads = None
+
   def __init__(self, position_bias, *, lambda_weight=None, feedback="binary",
                preference="relevance", targets="expected",
                examination_posterior="item", max_weight=None, temperature=1.0,
@@ -122,32 +115,15 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
                pair_loss="logistic", head_weight=1.0, normalize_weights=False,
                seed=None, reduction=tf.keras.losses.Reduction.AUTO,
                name="unbiased_pairwise_loss"):
-    super().__init__(reduction=reduction, name=name)
-    if not isinstance(position_bias, PositionBias):
-      raise ValueError(
-          "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
-          f"{position_bias!r}; create one and pass it to the loss.")
-    self.position_bias = position_bias
+    super().__init__(position_bias, PositionBias, reduction, name)
     self.lambda_weight = lambda_weight
-    self._options = {
-        "feedback": feedback, "preference": preference, "targets": targets,
-        "examination_posterior": examination_posterior,
-        "max_weight": max_weight, "temperature": temperature,
-        "normalize_trust": normalize_trust, "tie_threshold": tie_threshold,
-        "min_gap": min_gap, "pair_loss": pair_loss, "head_weight": head_weight,
-        "normalize_weights": normalize_weights, "seed": seed,
-    }
-    for argument, choices in _CHOICES.items():
-      checks.check_choice(argument, self._options[argument], choices)
-    for argument in ("temperature", "max_weight"):
-      value = self._options[argument]
-      if value is not None and not value > 0:
-        raise ValueError(
-            f"`{argument}` must be greater than 0.0, but is {value}.")
-    for argument in ("tie_threshold", "min_gap", "head_weight"):
-      if self._options[argument] < 0:
-        raise ValueError(f"`{argument}` must be at least 0, but is "
-                         f"{self._options[argument]}.")
+    self.options = e_step.Options(
+        feedback=feedback, preference=preference, targets=targets,
+        examination_posterior=examination_posterior, max_weight=max_weight,
+        temperature=temperature, normalize_trust=normalize_trust,
+        tie_threshold=tie_threshold, min_gap=min_gap, pair_loss=pair_loss,
+        head_weight=head_weight, normalize_weights=normalize_weights, seed=seed)
+    self.normalize_weights = normalize_weights
     if (position_bias.trust_bias == "position" and
         examination_posterior != "item"):
       raise ValueError(
@@ -181,71 +157,47 @@ class UnbiasedPairwiseLoss(tf.keras.losses.Loss):
                normalize_trust=False, max_weight=max_weight, seed=seed,
                reduction=reduction, name=name)
 
-  def __call__(self, y_true, y_pred, sample_weight=None):
-    """The reduced loss; see the class for the shapes."""
-    with tf.name_scope(self.name or "unbiased_pairwise_loss"):
-      losses, mask, weights = self._item_losses(y_true, y_pred, sample_weight)
-      loss = base.reduce(losses, mask, weights, self.reduction,
-                                  self._options["normalize_weights"])
-      if self.position_bias.is_fixed:
-        return loss
-      return keras_guards.watch(
-          loss, self.position_bias,
-          "nothing updates the propensities of its bias layer",
-          "`ultra_tfr.callbacks.PropensityEM()`")
+  @property
+  def uses_logged_order(self):
+    """Whether the layer has a weight for the logged order."""
+    return self.position_bias.logged_order_weight is not None
 
-  def call(self, y_true, y_pred):
-    """Losses per item, `[B, L]`: the sum over the pairs that it wins."""
-    return self._item_losses(y_true, y_pred, None)[0]
+  def _learn(self, batch):
+    options = self.options
+    step = e_step.EStep(batch, self.position_bias, options)
+    weights, own, cut = self._pair_weights(batch, step)
+    pair_losses = _PAIR_LOSSES[options.pair_loss](
+        pairs.differences(step.scores / options.temperature))
+    losses = tf.reduce_sum(weights * pair_losses, axis=2)
+    if options.head_weight:
+      losses += options.head_weight * step.head_losses()
+    return base.Learned(losses, step.sums, feedback_lib.count(step.is_greater),
+                        tf.reduce_sum(own), tf.reduce_sum(cut))
 
-  def _item_losses(self, y_true, y_pred, sample_weight):
-    """E step, pair weights and losses of one batch."""
-    options, bias = self._options, self.position_bias
-    step = e_step.EStep(y_true, y_pred, sample_weight, bias, options)
-    pair_weights, own, cut = self._pair_weights(step)
-    pair_losses = _PAIR_LOSSES[options["pair_loss"]](
-        pairs.differences(step.scores / options["temperature"]))
-    losses = tf.reduce_sum(pair_weights * pair_losses, axis=2)
-    if options["head_weight"]:
-      losses += options["head_weight"] * step.head_losses()
-    # Afterwards, when the tensors of the pair losses are gone.
-    with tf.control_dependencies([losses]):
-      bias.collect(step.sums(own, cut))
-    return losses, step.mask, step.item_weights
-
-  def _pair_weights(self, step):
+  def _pair_weights(self, batch, step):
     """Weights of all pairs, their part by own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
     weights, cut = weights_lib.scale_and_clip(
-        weights, self.position_bias.scale(), self._options["max_weight"])
+        weights, self.position_bias.scale(), self.options.max_weight)
     own = weights
-    if self.position_bias.logged_order_weight is not None:
+    if self.uses_logged_order:
       weights += self.position_bias.scale() * step.logged_order_weights()
     if self.lambda_weight is not None:
-      metric = pair_weights(
-          self.lambda_weight, step.feedback, step.scores, step.positions,
-          step.mask, linear_gain=self._options["feedback"] == "graded")
+      metric = lambda_pair_weights(
+          self.lambda_weight, batch.feedback, step.scores, batch.positions,
+          batch.mask, linear_gain=self.options.feedback == "graded")
       weights, own = weights * metric, own * metric
     return tf.stop_gradient(weights), own, cut
 
-  def get_config(self):
-    """The constructor's arguments, ready for JSON."""
-    return {
-        "name": self.name, "reduction": self.reduction,
-        "position_bias": keras_guards.serialize_layer(self.position_bias),
-        "lambda_weight": serialize(self.lambda_weight),
-        **self._options,
-    }
+  def _options(self):
+    return {"lambda_weight": _serialize(self.lambda_weight),
+            **dataclasses.asdict(self.options)}
 
   @classmethod
   def from_config(cls, config):
     """Builds the loss again, with a bias layer of the same arguments."""
-    config = dict(config)
-    config["position_bias"] = tf.keras.layers.deserialize(
-        config["position_bias"])
-    config["lambda_weight"] = deserialize(
-        config["lambda_weight"])
-    return cls(config.pop("position_bias"), **config)
+    return super().from_config({
+        **config, "lambda_weight": _deserialize(config["lambda_weight"])})
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -283,14 +235,14 @@ class InversePropensityLoss(tf.keras.losses.Loss):
 
   def __call__(self, y_true, y_pred, sample_weight=None):
     """The inner loss, weighted; shapes as in `UnbiasedPairwiseLoss`."""
-    feedback, positions, contexts = unpack_feedback(y_true)
-    theta = self.position_bias(positions, contexts)
-    mask = tf.logical_and(masking.valid_items(feedback), theta > 0)
-    weights = feedback_lib.item_weights(sample_weight, mask)
-    weights = tf.math.divide_no_nan(weights, theta)
-    scores = masking.zero_where_invalid(
-        mask, split_heads(y_pred, feedback)[0])
-    return self._loss(tf.where(mask, feedback, -1.0), scores, weights)
+    batch = feedback_lib.read_batch(
+        y_true, y_pred, sample_weight, self.position_bias)
+    theta = batch.slots.lookup(self.position_bias.examination)
+    mask = tf.logical_and(batch.mask, theta > 0)
+    weights = tf.math.divide_no_nan(batch.weights, theta)
+    scores = masking.zero_where_invalid(mask, batch.heads[0])
+    feedback = tf.where(mask, batch.feedback, -1.0)
+    return self._loss(feedback, scores, weights)
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""
@@ -307,7 +259,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
                tf.keras.losses.deserialize(config["loss"]), config["name"])
 
 
-def pair_weights(lambda_weight, feedback, scores, positions, mask,
+def lambda_pair_weights(lambda_weight, feedback, scores, positions, mask,
                  linear_gain=False):
   """|delta Z|: the metric's change when two items swap, for all pairs.
 
@@ -343,12 +295,12 @@ def pair_weights(lambda_weight, feedback, scores, positions, mask,
   return weights
 
 
-def serialize(lambda_weight):
+def _serialize(lambda_weight):
   """A JSON-able description; TF-Ranking's own, for its own classes."""
   return tfr.keras.utils.serialize_keras_object(lambda_weight)
 
 
-def deserialize(description):
+def _deserialize(description):
   """The lambda weight that `serialize` described."""
   # TF-Ranking puts functions into the description that it is given.
   return tfr.keras.utils.deserialize_keras_object(copy.deepcopy(description))

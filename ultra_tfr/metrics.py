@@ -147,7 +147,8 @@ class _BiasMetric(tf.keras.metrics.Metric):
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
-        "position_bias": keras_guards.serialize_layer(self._get_position_bias()),
+        "position_bias": keras_guards.serialize_layer(
+            self._get_position_bias()),
     }
 
   @classmethod

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr import scorers
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.data import elwc
 from ultra_tfr.feedback import pack_feedback
@@ -303,7 +304,7 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     """Writes the ranking head alone; see `ModelFitPipeline` for the rest."""
     if checkpoint:
       model.load_weights(checkpoint)
-    ranker = ranker_of(model)
+    ranker = scorers.ranking_model(model)
     # Signatures need no traces of the layers, which double size and time.
     ranker.save(export_to, save_traces=False,
                 signatures=self._dataset_builder.build_signatures(ranker))
@@ -323,17 +324,3 @@ class _ReportLostFeedback(tf.keras.callbacks.Callback):
       warnings.warn(
           f"{lost} of {found} items with feedback were beyond `list_size`, and "
           "nothing is learned from them; raise `list_size`.", stacklevel=2)
-
-
-def ranker_of(model):
-  """The ranking head of a model, without other heads, optimizer and bias."""
-  output = model.output
-  if output.shape.rank == 2:
-    return tf.keras.Model(model.input, output)
-  layer, node, _ = output._keras_history
-  heads = tf.nest.flatten(layer.inbound_nodes[node].keras_inputs)
-  if len(heads) != output.shape[-1] or heads[0].shape.rank != 2:
-    raise ValueError(
-        "The model must end with a stack of its heads, each [lists, items], but"
-        f" ends with the layer {layer.name!r}; use `scorers.HeadsScorer`.")
-  return tf.keras.Model(model.input, heads[0])

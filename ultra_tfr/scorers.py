@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr import keras_guards
 from ultra_tfr.feedback import HEADS
 
 RANKING_LAYER = "ranking_scores"
@@ -240,20 +241,34 @@ def start_relevance(model, probability):
 
 
 def ranking_model(model):
-  """The ranking head of a `build_model` model, without the other towers.
+  """The ranking head of a model, without other heads, optimizer and bias.
 
   Args:
-    model: a model made by `build_model`.
+    model: a functional Keras model with scores `[B, L]`, or one that ends with
+      the stack or concatenation of its heads, as those of `build_model` do.
 
   Returns:
-    A Keras model from `[B, L, F]` to `[B, L]` that shares its layers.
+    A Keras model with scores `[B, L]` that shares its layers.
+
+  Raises:
+    ValueError: if the model does not end so.
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
   >>> ranking_model(model)(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3])
   """
-  scores = model.get_layer(RANKING_LAYER).get_output_at(-1)
-  return tf.keras.Model(model.input, tf.keras.layers.Reshape([-1])(scores))
+  output = model.output
+  if output.shape.rank == 2:
+    return tf.keras.Model(model.input, output)
+  layer, heads = keras_guards.origin(output)
+  ranking = heads[0]
+  if ranking.shape.rank == 3 and ranking.shape[-1] == 1:
+    ranking = tf.keras.layers.Reshape([-1])(ranking)
+  if len(heads) != output.shape[-1] or ranking.shape.rank != 2:
+    raise ValueError(
+        "The model must end with a stack of its heads, each [lists, items], but"
+        f" ends with the layer {layer.name!r}; use `scorers.HeadsScorer`.")
+  return tf.keras.Model(model.input, ranking)
 
 
 def export_ranker(model, path):
@@ -286,8 +301,8 @@ class NumericFeatures(tf.keras.layers.Layer):
   Args:
     features: for each of the F features its "mean" and "variance" after the
       signed log, and the share "missing", as
-      `data.click_log.summary.FeatureStatistics` gives them. A feature that can be
-      missing gets a second output, 1 where it is.
+      `data.click_log.summary.FeatureStatistics` gives them. A feature that
+      can be missing gets a second output, 1 where it is.
     name: the layer's name.
 
   >>> layer = NumericFeatures([{"mean": 0.0, "variance": 1.0, "missing": 0.1}])

@@ -129,14 +129,13 @@ def test_case_a34_the_scale_is_that_of_position_one():
 
 def _expected_pair_weight(bias, beta):
   """E[weight of (a, b)] over the clicks of two items at positions 1 and 2."""
-  loss = UnbiasedPairwiseLoss(bias, reduction=NONE)
+  loss = UnbiasedPairwiseLoss(bias, head_weight=0., reduction=NONE)
   logits = np.log(beta / (1 - beta))
   heads = tf.constant([np.stack([np.zeros(2), logits], -1)], tf.float32)
   p1 = bias.examination.numpy()[0].astype(np.float64)
   p0 = (bias.click_irrelevant.numpy()[0] if bias.trust_bias == "position"
         else np.zeros(2))
   chance = p1 * beta + p0 * (1. - beta)
-  loss._options["head_weight"] = 0.
   weight = loss([[1., 0.]], heads).numpy()[0, 0] / np.log(2.)
   return chance[0] * (1. - chance[1]) * weight / bias.scale().numpy()
 
@@ -156,8 +155,7 @@ def test_case_a35_trust_bias_is_affine():
       _expected_pair_weight(bias, beta), .4 * .3, rtol=1e-5)
   # What ignores the trust is off.
   plain = PositionBias(2, examination=[.45, .45])
-  loss = UnbiasedPairwiseLoss(plain, reduction=NONE)
-  loss._options["head_weight"] = 0.
+  loss = UnbiasedPairwiseLoss(plain, head_weight=0., reduction=NONE)
   heads = tf.constant([np.stack([np.zeros(2), np.log(beta / (1 - beta))], -1)],
                       tf.float32)
   weight = loss([[1., 0.]], heads).numpy()[0, 0] / np.log(2.) / .45 ** 2

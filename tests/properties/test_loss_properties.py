@@ -1,5 +1,6 @@
 """Properties that every configuration of the loss has."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_heads_learn_apart(name, constant_draws):
   gradients = {}
   for weight in (0., 1., 2.):
     loss = make_loss(name)
-    loss._options["head_weight"] = weight
+    loss.options = dataclasses.replace(loss.options, head_weight=weight)
     _, gradients[weight], _ = evaluate(loss, batch)
   none, one, two = (gradients[w] for w in (0., 1., 2.))
   assert np.any(none[..., 0])
@@ -140,7 +141,7 @@ def test_heads_learn_apart(name, constant_draws):
   # Nor do they learn from where the ranking scores are.
   batch["scores"][..., 0] *= -3.
   loss = make_loss(name)
-  loss._options["head_weight"] = 1.
+  loss.options = dataclasses.replace(loss.options, head_weight=1.)
   _, other, _ = evaluate(loss, batch)
   np.testing.assert_allclose(other[..., 1:], one[..., 1:], atol=1e-6)
   assert np.abs(other[..., 0] - one[..., 0]).max() > 1e-4

@@ -1,4 +1,4 @@
-"""Runs of `ultra_tfr.experiments.processes` that never end, in two processes."""
+"""Runs that never end, in two processes of `experiments.processes`."""
 
 import pathlib
 import sys

@@ -271,7 +271,7 @@ def test_a_model_without_such_a_loss():
   model, _ = make_model("dla")
   model.compile("sgd", "mse")
   with pytest.raises(ValueError, match=(
-      "`PositionUpdates` needs a model compiled with a loss that has tables")):
+      "`PropensityEM` needs a model compiled with a loss that learns")):
     fit(model, make_data())
 
 

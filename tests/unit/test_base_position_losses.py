@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import oracles
-from ultra_tfr.base import PositionLoss
+from ultra_tfr.base import PositionTables
 from ultra_tfr.baselines.dual_learning import DualLearningLoss
 from ultra_tfr.baselines.dual_learning import PropensityLogits
 from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
@@ -65,7 +65,7 @@ everything = pytest.mark.parametrize("name", CONFIGURATIONS)
 def make_loss(name):
   """The named loss, with tables that differ everywhere."""
   loss = CONFIGURATIONS[name][0]()
-  if isinstance(loss, PositionLoss):
+  if isinstance(loss.position_bias, PositionTables):
     rng = np.random.default_rng(1)
     for variable in loss.position_bias.weights:
       if variable.shape in ([1, K], [2, K]):
@@ -225,7 +225,8 @@ def test_weights_weigh_the_sums(name):
   for weight in (1.0, 3.0):
     loss(y_true, y_pred, weight)
     sums.append(loss.position_bias.take_sums())
-  key = "tables" if isinstance(loss, PositionLoss) else "pointwise"
+  has_tables = isinstance(loss.position_bias, PositionTables)
+  key = "tables" if has_tables else "pointwise"
   np.testing.assert_allclose(sums[1][key], 3 * sums[0][key], rtol=1e-5)
 
 
@@ -246,15 +247,13 @@ def test_a_forgotten_callback_is_noticed(name):
       value = loss(y_true, scores)
     tape.gradient(value, scores)
 
-  callback = ("PositionUpdates" if isinstance(loss, PositionLoss) else
-              "PropensityEM")
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     loss(y_true, scores)  # Evaluation is no training.
     if loss.position_bias.is_updated_by_em or name == "affine":
       step()  # All is given: there is nothing to update.
       return
-  with pytest.warns(UserWarning, match=f"is being trained.*{callback}"):
+  with pytest.warns(UserWarning, match="is being trained.*PropensityEM"):
     step()
   loss.position_bias.start_collecting()
   with warnings.catch_warnings():

@@ -88,7 +88,7 @@ def test_a_bias_layer_of_another_loss():
 def test_a_model_without_our_loss(loss):
   model = make_model(None, loss=loss)
   with pytest.raises(ValueError, match=(
-      "needs a model compiled with an .*UnbiasedPairwiseLoss`, but its loss")):
+      "needs a model compiled with .*UnbiasedPairwiseLoss`, but its loss")):
     fit(model, make_data(), [PropensityEM()])
 
 

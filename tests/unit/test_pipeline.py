@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import pipeline
+from ultra_tfr import scorers
 from ultra_tfr.data import elwc
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.scorers import HeadsScorer
@@ -378,7 +379,7 @@ def test_heads_that_cannot_be_told_apart():
   inputs = tf.keras.Input([None, 2])
   model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))
   with pytest.raises(ValueError, match="ends with the layer 'dense"):
-    pipeline.ranker_of(model)
+    scorers.ranking_model(model)
 
 
 @pytest.mark.slow

@@ -2,10 +2,7 @@
 
 import tensorflow as tf
 
-from ultra_tfr.base import Learned
-from ultra_tfr.base import PositionLoss
-from ultra_tfr.base import PositionTables
-from ultra_tfr.base import sums_by_slot
+from ultra_tfr import base
 from ultra_tfr.core import list_softmax
 from ultra_tfr.core import masking
 from ultra_tfr.core import position_effects
@@ -13,13 +10,13 @@ from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class PropensityLogits(PositionTables):
+class PropensityLogits(base.PositionTables):
   """Propensity logits g by position, for `DualLearningLoss`.
 
   Args:
     num_positions: K, the positions of the table.
     num_contexts: C, one table for each context id of the packed feedback.
-    overflow: as in `PositionTables`.
+    overflow: as in `base.PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -50,10 +47,10 @@ class PropensityLogits(PositionTables):
     return {"examination": self._learned(self.examination.numpy())}
 
   def curves(self):
-    """See `PositionTables`."""
+    """See `base.PositionTables`."""
     return {"examination": self.examination.numpy()}
 
-  def _move(self, sums, num_batches, rate):
+  def _move_tables(self, sums, num_batches, rate):
     del num_batches
     logits = position_effects.scoring_step(
         self.propensity_logits, self._by_position(sums[:, 0]),
@@ -62,7 +59,7 @@ class PropensityLogits(PositionTables):
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class DualLearningLoss(PositionLoss):
+class DualLearningLoss(base.LearningLoss):
   r"""Ranking scores and propensities, each learned with weights of the other.
 
   For each list with scores f, propensity logits g and clicked items a:
@@ -73,7 +70,7 @@ class DualLearningLoss(PositionLoss):
   where 1 is the first displayed item of the list and g_a the logit of a's
   display position. Weights carry no gradient. The gradient of the first term
   reaches the model; the second moves the layer, by
-  `ultra_tfr.callbacks.PositionUpdates`, and to the loss it adds its
+  `ultra_tfr.callbacks.PropensityEM`, and to the loss it adds its
   value. Any feedback above 0 is a click.
 
   Args:
@@ -100,8 +97,8 @@ class DualLearningLoss(PositionLoss):
   def __init__(self, position_bias, *, max_weight=10.0,
                reduction=tf.keras.losses.Reduction.AUTO,
                name="dual_learning_loss"):
-    super().__init__(position_bias, PropensityLogits,
-                     {"max_weight": max_weight}, reduction, name)
+    super().__init__(position_bias, PropensityLogits, reduction, name)
+    self._max_weight = max_weight
     if max_weight is not None and not max_weight >= 1:
       raise ValueError(
           "`max_weight` must be at least 1, the weight of the first item, or "
@@ -119,11 +116,15 @@ class DualLearningLoss(PositionLoss):
         logits, clicks * relevance_weights, batch.mask)[0]
     _, gradient, curvature = list_softmax.weighted_cross_entropy(
         logits, clicks * relevance_weights * batch.weights, batch.mask)
-    return Learned(
-        losses, sums_by_slot(batch, [gradient, curvature]),
+    return base.Learned(
+        losses, lambda: {"tables": base.sums_by_slot(
+            batch, [gradient, curvature])},
         count(batch.feedback > 0), tf.reduce_sum(clicks * weights),
         tf.reduce_sum(clicks * cut))
 
   def _weights(self, logits, batch):
     return list_softmax.relative_weights(
-        logits, batch.positions, batch.mask, self._options["max_weight"])
+        logits, batch.positions, batch.mask, self._max_weight)
+
+  def _options(self):
+    return {"max_weight": self._max_weight}

@@ -2,9 +2,7 @@
 
 import tensorflow as tf
 
-from ultra_tfr.base import Learned
-from ultra_tfr.base import PositionLoss
-from ultra_tfr.base import PositionTables
+from ultra_tfr import base
 from ultra_tfr.core import em
 from ultra_tfr.core import pairs
 from ultra_tfr.core import preference_ratios
@@ -13,7 +11,7 @@ from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class ClickRatios(PositionTables):
+class ClickRatios(base.PositionTables):
   """The ratios t+ and t- by position, for `PairwiseDebiasingLoss`.
 
   They are ratios to position 1 and no probabilities. Where a logger shows items
@@ -27,7 +25,7 @@ class ClickRatios(PositionTables):
     regularization: p >= 0. Ratios are raised to the power 1 / (1 + p): larger
       values correct less.
     min_ratio: a floor for the ratios, and so a cap for weights.
-    overflow: as in `PositionTables`.
+    overflow: as in `base.PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -61,11 +59,11 @@ class ClickRatios(PositionTables):
             for name, values in self.curves().items()}
 
   def curves(self):
-    """See `PositionTables`."""
+    """See `base.PositionTables`."""
     return {"clicked_ratio": self.clicked_ratio.numpy(),
             "unclicked_ratio": self.unclicked_ratio.numpy()}
 
-  def _move(self, sums, num_batches, rate):
+  def _move_tables(self, sums, num_batches, rate):
     step = tf.convert_to_tensor(self.num_updates)
     # While the average is young it is the plain mean of all that was seen.
     rate = tf.maximum(rate, num_batches / (step + num_batches))
@@ -86,7 +84,7 @@ class ClickRatios(PositionTables):
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class PairwiseDebiasingLoss(PositionLoss):
+class PairwiseDebiasingLoss(base.LearningLoss):
   r"""Pairwise logistic loss with weights 1 / (t+_i t-_j).
 
       loss = sum_{a, b: c_a > c_b} L_ab / (t+_i t-_j)
@@ -94,7 +92,7 @@ class PairwiseDebiasingLoss(PositionLoss):
 
   with a at position i and b at position j. Weights carry no gradient. The
   ratios follow from the same losses, see `core.preference_ratios`; their sums
-  are averaged over batches by `ultra_tfr.callbacks.PositionUpdates`.
+  are averaged over batches by `ultra_tfr.callbacks.PropensityEM`.
 
   t- belongs to an item that got no click, so the feedback should be clicks: of
   two items that both got feedback the weight takes the lesser for unclicked.
@@ -119,8 +117,8 @@ class PairwiseDebiasingLoss(PositionLoss):
   def __init__(self, position_bias, *, max_weight=None,
                reduction=tf.keras.losses.Reduction.AUTO,
                name="pairwise_debiasing_loss"):
-    super().__init__(position_bias, ClickRatios, {"max_weight": max_weight},
-                     reduction, name)
+    super().__init__(position_bias, ClickRatios, reduction, name)
+    self._max_weight = max_weight
     if max_weight is not None and not max_weight > 0:
       raise ValueError(
           f"`max_weight` must be greater than 0.0, but is {max_weight}.")
@@ -131,12 +129,15 @@ class PairwiseDebiasingLoss(PositionLoss):
     is_greater = pairs.preferred(batch.feedback, batch.mask)
     weights, cut = weights_lib.scale_and_clip(
         tf.where(is_greater, preference_ratios.pair_weights(clicked, unclicked),
-                 0.0), 1.0, self._options["max_weight"])
+                 0.0), 1.0, self._max_weight)
     pair_losses = pairs.logistic_loss(pairs.differences(batch.heads[0]))
-    sums = preference_ratios.ratio_sums(
-        tf.where(is_greater, pair_losses, 0.0) *
-        batch.weights[:, :, tf.newaxis],
-        clicked, unclicked, batch.slots.one_hot())
-    return Learned(
-        tf.reduce_sum(tf.stop_gradient(weights) * pair_losses, axis=2), sums,
+    return base.Learned(
+        tf.reduce_sum(tf.stop_gradient(weights) * pair_losses, axis=2),
+        lambda: {"tables": preference_ratios.ratio_sums(
+            tf.where(is_greater, pair_losses, 0.0) *
+            batch.weights[:, :, tf.newaxis],
+            clicked, unclicked, batch.slots.one_hot())},
         count(is_greater), tf.reduce_sum(weights), tf.reduce_sum(cut))
+
+  def _options(self):
+    return {"max_weight": self._max_weight}

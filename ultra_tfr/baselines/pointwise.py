@@ -7,58 +7,43 @@ score an item, which is the logit of its relevance.
 
 import tensorflow as tf
 
+from ultra_tfr import base
 from ultra_tfr import checks
 from ultra_tfr import e_step
-from ultra_tfr import keras_guards
-from ultra_tfr import losses as losses_lib
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
-from ultra_tfr.feedback import check_heads
-from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.feedback import count
+from ultra_tfr.layers import PositionBias
 
 
-class _PointwiseLoss(losses_lib.UnbiasedPairwiseLoss):
+class _PointwiseLoss(base.LearningLoss):
   """What the two losses share: the E step for one score an item."""
 
-  def __init__(self, position_bias, own, reduction, name):
-    super().__init__(position_bias, reduction=reduction, name=name)
+  def __init__(self, position_bias, reduction, name):
+    super().__init__(position_bias, PositionBias, reduction, name)
     if position_bias.trust_bias == "pairwise":
       raise ValueError(
           f"`{type(self).__name__}` is pointwise, but `position_bias` has "
           "`trust_bias='pairwise'`; take None or 'position'.")
-    self._own = own
-    self._options.update(own)
 
-  def _item_losses(self, y_true, y_pred, sample_weight):
-    scores, = check_heads(y_pred, 1, self)
+  def _learn(self, batch):
     # A scorer without a bias term needs the shift to be a logit.
-    logits = scores + tf.stop_gradient(self.position_bias.relevance_shift)
-    step = e_step.EStep(y_true, tf.stack([scores, logits], axis=-1),
-                        sample_weight, self.position_bias, self._options)
-    losses = self._losses(step, logits, y_true)
+    logits = masking.zero_where_invalid(
+        batch.mask, batch.heads[0] +
+        tf.stop_gradient(self.position_bias.relevance_shift))
+    step = e_step.EStep(batch._replace(heads=[batch.heads[0], logits]),
+                        self.position_bias, self._e_step_options())
     # There are no pairs, and so no weights of pairs to count.
     none = tf.zeros([])
-    with tf.control_dependencies([losses]):
-      self.position_bias.collect(step.sums(none, none))
-    return losses, step.mask, step.item_weights
+    return base.Learned(self._losses(batch, step, logits), step.sums,
+                        count(step.is_greater), none, none)
 
-  def _losses(self, step, logits, y_true):
-    """Losses per item, `[B, L]`, 0 outside the mask."""
+  def _e_step_options(self):
+    return e_step.Options()
+
+  def _losses(self, batch, step, logits):
+    """Losses per item, `[B, L]`."""
     raise NotImplementedError
-
-  def get_config(self):
-    """The constructor's arguments, ready for JSON."""
-    return {
-        "name": self.name, "reduction": self.reduction,
-        "position_bias": keras_guards.serialize_layer(self.position_bias),
-        **self._own}
-
-  @classmethod
-  def from_config(cls, config):
-    """Builds the loss again, with a bias layer of the same arguments."""
-    config = dict(config)
-    bias = tf.keras.layers.deserialize(config.pop("position_bias"))
-    return cls(bias, **config)
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -94,12 +79,18 @@ class RegressionEMLoss(_PointwiseLoss):
                reduction=tf.keras.losses.Reduction.AUTO,
                name="regression_em_loss"):
     checks.check_choice("targets", targets, ("expected", "sample"))
-    super().__init__(
-        position_bias, {"targets": targets, "seed": seed}, reduction, name)
+    super().__init__(position_bias, reduction, name)
+    self._targets, self._seed = targets, seed
 
-  def _losses(self, step, logits, y_true):
-    del logits, y_true  # The step has them.
+  def _e_step_options(self):
+    return e_step.Options(targets=self._targets, seed=self._seed)
+
+  def _losses(self, batch, step, logits):
+    del batch, logits  # The step has them.
     return step.head_losses()
+
+  def _options(self):
+    return {"targets": self._targets, "seed": self._seed}
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -148,21 +139,23 @@ class AffineCorrectionLoss(_PointwiseLoss):
   def __init__(self, position_bias, *, max_weight=None,
                reduction=tf.keras.losses.Reduction.AUTO,
                name="affine_correction_loss"):
-    super().__init__(position_bias, {"max_weight": max_weight}, reduction, name)
+    super().__init__(position_bias, reduction, name)
+    self._max_weight = max_weight
     if max_weight is not None and not max_weight > 0:
       raise ValueError(
           f"`max_weight` must be greater than 0.0, but is {max_weight}.")
 
-  def _losses(self, step, logits, y_true):
+  def _losses(self, batch, step, logits):
+    del step
     bias = self.position_bias
-    slots = bias.find_slots(*unpack_feedback(y_true)[1:])
-    irrelevant = (slots.lookup(bias.click_irrelevant)
+    irrelevant = (batch.slots.lookup(bias.click_irrelevant)
                   if bias.trust_bias == "position" else None)
     corrected = counterfactual.relevance_estimates(
-        tf.cast(step.feedback > 0, tf.float32), step.mask,
-        slots.lookup(bias.examination), irrelevant,
-        max_weight=self._own["max_weight"])[0]
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(
-        tf.stop_gradient(corrected), masking.zero_where_invalid(
-            step.mask, logits))
-    return masking.zero_where_invalid(step.mask, losses)
+        tf.cast(batch.feedback > 0, tf.float32), batch.mask,
+        batch.slots.lookup(bias.examination), irrelevant,
+        max_weight=self._max_weight)[0]
+    return tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.stop_gradient(corrected), logits)
+
+  def _options(self):
+    return {"max_weight": self._max_weight}

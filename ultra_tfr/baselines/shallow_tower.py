@@ -6,11 +6,8 @@ a position and there is nothing to switch off when it is served.
 
 import tensorflow as tf
 
+from ultra_tfr import base
 from ultra_tfr import checks
-from ultra_tfr.base import Learned
-from ultra_tfr.base import PositionLoss
-from ultra_tfr.base import PositionTables
-from ultra_tfr.base import sums_by_slot
 from ultra_tfr.core import position_effects
 from ultra_tfr.feedback import count
 
@@ -21,7 +18,7 @@ _PREDICTIONS = {"click": ("click",), "value": ("value",),
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class ShallowTower(PositionTables):
+class ShallowTower(base.PositionTables):
   """What the display position adds to each prediction of a loss.
 
   Args:
@@ -30,7 +27,7 @@ class ShallowTower(PositionTables):
       learned g_k: `"additive"`, f + g_k; `"product"`, sigmoid(f) sigmoid(g_k),
       for clicks only; or None, not at all.
     num_contexts: C, one table for each context id of the packed feedback.
-    overflow: as in `PositionTables`.
+    overflow: as in `base.PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -83,7 +80,7 @@ class ShallowTower(PositionTables):
     return {"examination": self._learned(curves["examination"])}
 
   def curves(self):
-    """See `PositionTables`."""
+    """See `base.PositionTables`."""
     curves = {}
     for i, mode in enumerate(self.modes):
       if mode == "product":
@@ -93,7 +90,7 @@ class ShallowTower(PositionTables):
         curves[f"position_effect_{i}"] = self.effects(i).numpy()
     return curves
 
-  def _move(self, sums, num_batches, rate):
+  def _move_tables(self, sums, num_batches, rate):
     del num_batches
     for i, mode in enumerate(self.modes):
       if mode is not None:
@@ -107,7 +104,7 @@ class ShallowTower(PositionTables):
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class ShallowTowerLoss(PositionLoss):
+class ShallowTowerLoss(base.LearningLoss):
   r"""Pointwise loss of predictions to which the position is added.
 
   `predicts` says what is learned from the feedback c:
@@ -148,8 +145,8 @@ class ShallowTowerLoss(PositionLoss):
                reduction=tf.keras.losses.Reduction.AUTO,
                name="shallow_tower_loss"):
     checks.check_choice("predicts", predicts, tuple(_PREDICTIONS))
-    super().__init__(position_bias, ShallowTower, {"predicts": predicts},
-                     reduction, name)
+    super().__init__(position_bias, ShallowTower, reduction, name)
+    self._predicts = predicts
     self._predictions = _PREDICTIONS[predicts]
     self.num_heads = len(self._predictions)
     modes = list(position_bias.modes)
@@ -189,5 +186,9 @@ class ShallowTowerLoss(PositionLoss):
       columns += [batch.weights * effect.gradients,
                   batch.weights * effect.curvatures]
     nothing = tf.zeros([])
-    return Learned(losses, sums_by_slot(batch, columns), count(clicked),
-                   nothing, nothing)
+    return base.Learned(
+        losses, lambda: {"tables": base.sums_by_slot(batch, columns)},
+        count(clicked), nothing, nothing)
+
+  def _options(self):
+    return {"predicts": self._predicts}

@@ -178,7 +178,7 @@ def _settings(name, seed):
 
 
 def _finished(folder):
-  """The `experiments.run.Outcome` of a training that came to its end, or None."""
+  """The `Outcome` of a training that came to its end, or None."""
   found = None if folder is None else runs.result(folder)
   if found is None:
     return None

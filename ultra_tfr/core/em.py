@@ -274,7 +274,7 @@ class UpdateRule(NamedTuple):
 
 
 @functools.partial(tf.function, reduce_retracing=True)
-def run(rule, state, averages, sums, num_batches, initial_step, decay,
+def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
            warmup):
   """One M step on the sums of `num_batches` batches.
 

@@ -23,7 +23,7 @@ class World:
   Attributes:
     dataset: `"synthetic"`, `"letor:FOLDER"` or `"tfds:NAME"`.
     logger: what ordered the lists that users saw, see
-      `simulation.logging_policy`.
+      `loggers`.
     click_model: a key of `CLICK_MODELS`.
     settings: `trainer.Settings` of all methods.
     train_queries: of the synthetic data.
@@ -57,8 +57,8 @@ def find(name):
     name: a key of `methods.METHODS` or `experiments.peers.PEERS`.
 
   Returns:
-    A `methods.Method` or a `experiments.peers.Peer`; both have the `feedback` that they
-    are for.
+    A `methods.Method` or a `peers.Peer`; both have the `feedback` that they are
+    for.
 
   Raises:
     ValueError: if there is none.

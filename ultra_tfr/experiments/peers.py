@@ -97,7 +97,7 @@ def draw_visits(stream, visits=_VISITS):
 class Trees:
   """Boosted trees, of which the first ones count, in a Keras model's place.
 
-  `evaluation.ranking` and `experiments.checkpoints.KeepBest` take it as a model: its
+  `evaluation.ranking` and `checkpoints.KeepBest` take it as a model: its
   weights and its training step are the number of trees that count.
 
   Args:

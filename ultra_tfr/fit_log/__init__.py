@@ -1,1 +1,13 @@
-"""A trained click log: fitting, judging and reporting."""
+"""A ranker and the bias of a click log: fit, load, diagnose, evaluate.
+
+    log = ultra_tfr.data.read_click_log("log.parquet", columns)
+    fitted = ultra_tfr.fit_log.fit(log, "unbiased", settings)
+"""
+
+from ultra_tfr.fit_log.diagnosis import diagnose
+from ultra_tfr.fit_log.evaluation import LogEvaluator
+from ultra_tfr.fit_log.training import FittedLog
+from ultra_tfr.fit_log.training import fit
+from ultra_tfr.fit_log.training import load
+
+__all__ = ["FittedLog", "LogEvaluator", "diagnose", "fit", "load"]

@@ -19,8 +19,7 @@ class LogEvaluator:
   """Judges rankers by a log, all with the same propensities.
 
   Args:
-    bias: the `fit_log.training.Bias` to correct the feedback by, or None to take
-      it as it is.
+    bias: the `Bias` to correct the feedback by, or None to take it as it is.
     binary: whether the feedback is 0 or 1.
     max_weight: cap of the inverse propensities, relative to position 1, or
       None.

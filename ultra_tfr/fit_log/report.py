@@ -70,7 +70,7 @@ def write(folder, diagnosis, summary, level=0.9):
   Args:
     folder: a directory, made if need be.
     diagnosis: a `fit_log.diagnosis.Diagnosis`.
-    summary: of the log, see `data.log_summary`.
+    summary: of the log, see `data.click_log.summary`.
     level: of its intervals.
 
   Returns:

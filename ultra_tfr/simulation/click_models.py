@@ -261,8 +261,10 @@ class DynamicBayesianModel(_SequentialModel):
   def __init__(self, satisfaction: float = .9, continuation: float = .9,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.satisfaction = float(checks.probabilities("satisfaction", satisfaction))
-    self.continuation = float(checks.probabilities("continuation", continuation))
+    self.satisfaction = float(
+        checks.probabilities("satisfaction", satisfaction))
+    self.continuation = float(
+        checks.probabilities("continuation", continuation))
 
   def _continuation(self, labels, positions):
     del positions  # Only the items' grades matter.

@@ -132,7 +132,8 @@ def test_log_likelihood_is_that_of_the_rows():
 def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
   log = _log(4, betas=[.2, .5, .8], noise=.2)
   settings = {"click_relevant": _start(), "click_irrelevant": p0, "seed": 7}
-  fit = click_model_fit.fit_click_model(**log, **settings, replicates=12, level=.6)
+  fit = click_model_fit.fit_click_model(
+      **log, **settings, replicates=12, level=.6)
   fits = []
   for draw in bootstrap.resample(400, 12, 7):
     rows = np.repeat(np.arange(4000), draw[log["requests"]])
@@ -147,8 +148,10 @@ def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
     low, high = bootstrap.interval(values, .6)
     np.testing.assert_allclose(estimate.low, low, atol=1e-6)
     np.testing.assert_allclose(estimate.high, high, atol=1e-6)
-  monkeypatch.setattr(click_model_fit, "_BLOCK", 2000)  # 3 replicates at a time.
-  pieces = click_model_fit.fit_click_model(**log, **settings, replicates=12, level=.6)
+  # 3 replicates at a time.
+  monkeypatch.setattr(click_model_fit, "_BLOCK", 2000)
+  pieces = click_model_fit.fit_click_model(
+      **log, **settings, replicates=12, level=.6)
   np.testing.assert_allclose(pieces.examination.low, fit.examination.low)
 
 

@@ -44,7 +44,8 @@ def test_position_follows_scores_at_its_ends(scores, expected):
 
 def test_position_follows_scores_without_pairs():
   for requests in ([0, 1, 2], [0, 0, 0]):
-    result = click_model_fit.position_follows_scores([.5] * 3, [1, 2, 3], requests)
+    result = click_model_fit.position_follows_scores(
+        [.5] * 3, [1, 2, 3], requests)
     assert np.isnan([result.value, result.low, result.high]).all()
 
 

@@ -1,4 +1,4 @@
-"""Tests of `ultra_tfr.experiments.peers`: LightGBM and XGBoost on the same clicks."""
+"""Tests of ultra_tfr.experiments.peers: LightGBM and XGBoost."""
 
 import sys
 

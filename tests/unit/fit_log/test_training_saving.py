@@ -21,7 +21,7 @@ served = tf.saved_model.load("saved/model").signatures["serving_default"]
 inputs = {name: tf.constant(given[name].tolist()) for name in given}
 scores = served(**inputs)["scores"].numpy()
 assert not {"ultra_tfr", "tensorflow_ranking"} & set(sys.modules)
-from ultra_tfr import log_training
+from ultra_tfr.fit_log import training as log_training
 fitted = log_training.load("saved")
 np.savez("out.npz", served=scores, bias=fitted.bias.click_relevant,
          **{str(i): w for i, w in enumerate(fitted.model.get_weights())})

@@ -1,6 +1,6 @@
 """CSV and TSV files as batches of rows.
 
-All columns are read as text, which `data.log_rows` converts, so that one bad
+All columns are read as text, which `rows` converts, so that one bad
 value costs its row and not the file.
 """
 

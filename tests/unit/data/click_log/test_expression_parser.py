@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.click_log.expression_parser, by way of `Expression`."""
+"""Tests of what expressions are refused, by way of `Expression`."""
 
 import ast
 import builtins

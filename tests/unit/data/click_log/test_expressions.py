@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.click_log.expressions and ultra_tfr.data.click_log.expression_parser."""
+"""Tests of ultra_tfr.data.click_log.expressions."""
 
 import copy
 import dataclasses
