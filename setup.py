@@ -41,6 +41,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["ultra_tfr*"]),
+    package_data={"ultra_tfr": ["py.typed"]},
     python_requires=">=3.9,<3.14",
     install_requires=[
         f"tensorflow>=2.21,<2.22; {_MODERN}",

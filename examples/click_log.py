@@ -32,15 +32,7 @@ from absl import app
 from absl import flags
 import numpy as np
 from pyarrow import parquet
-import ultra_tfr  # noqa: F401  (before TensorFlow Ranking)
-
-from ultra_tfr.fit_log import diagnosis
-from ultra_tfr.fit_log import evaluation
-from ultra_tfr.fit_log import training
-from ultra_tfr import trainer
-from ultra_tfr.data.click_log.reading import read_click_log
-from ultra_tfr.data.click_log.columns import LogColumns
-from ultra_tfr.simulation.shop_log import simulate_log
+import ultra_tfr
 
 _LOG = flags.DEFINE_string(
     "log", "impressions.parquet", "File to write the simulated log to.")
@@ -50,7 +42,7 @@ _SEED = flags.DEFINE_integer("seed", 0, "Of the log and the training.")
 _MAKE_ONLY = flags.DEFINE_boolean(
     "make_only", False, "Write the log, and stop.")
 
-_COLUMNS = LogColumns(
+_COLUMNS = ultra_tfr.data.LogColumns(
     query="request_id", position="rank",
     feedback="click + 0.5*log1p(dwell_ms/1000)",
     features=("f_*", "category", "brand", "is_new"), context="device",
@@ -58,21 +50,22 @@ _COLUMNS = LogColumns(
 
 
 def main(_):
-  table, truth = simulate_log(
+  table, truth = ultra_tfr.simulation.simulate_log(
       _REQUESTS.value, positions=(1, 2, 3, 5, 6, 8, 9, 12), seed=_SEED.value)
   parquet.write_table(table, _LOG.value)
   print(f"Wrote {len(table)} rows to {_LOG.value}.")
   if _MAKE_ONLY.value:
     return
 
-  with read_click_log(_LOG.value, _COLUMNS) as log:
+  with ultra_tfr.data.read_click_log(_LOG.value, _COLUMNS) as log:
     print(log.summary_text(), "\n")
-    settings = trainer.Settings(hidden_units=(128, 64), steps=_STEPS.value,
-                                 learning_rate=2e-3)
-    fitted = training.fit(log, "unbiased", settings, seed=_SEED.value)
-    found = diagnosis.diagnose(log, fitted)
-    evaluator = evaluation.LogEvaluator(fitted.bias, binary=False)
-    evaluator.add(evaluation.LOGGED, log.parts["test"])
+    settings = ultra_tfr.fit_log.Settings(
+        hidden_units=(128, 64), steps=_STEPS.value, learning_rate=2e-3)
+    fitted = ultra_tfr.fit_log.fit(
+        log, "unbiased", settings, seed=_SEED.value)
+    found = ultra_tfr.fit_log.diagnose(log, fitted)
+    evaluator = ultra_tfr.fit_log.LogEvaluator(fitted.bias, binary=False)
+    evaluator.add(ultra_tfr.fit_log.LOGGED, log.parts["test"])
     evaluator.add("unbiased", log.parts["test"], fitted.model)
 
   for device, curves in found.contexts.items():

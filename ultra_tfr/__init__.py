@@ -17,7 +17,8 @@ from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.version import __version__
 
 # Loaded when they are first asked for: they bring readers, SciPy and plots.
-_ON_FIRST_USE = ("data", "evaluation", "fit_log", "pipeline", "simulation")
+_ON_FIRST_USE = ("data", "evaluation", "experiments", "fit_log", "methods",
+                 "pipeline", "simulation", "trainer")
 
 # Where 0.1.0 had these metrics.
 counterfactual_metrics = metrics
@@ -31,15 +32,18 @@ __all__ = [
     "counterfactual_metrics",
     "data",
     "evaluation",
+    "experiments",
     "fit_log",
     "layers",
     "logged_order",
     "losses",
+    "methods",
     "metrics",
     "pack_feedback",
     "pipeline",
     "scorers",
     "simulation",
+    "trainer",
     "unpack_feedback",
 ]
 

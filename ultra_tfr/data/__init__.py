@@ -1,6 +1,7 @@
 """Data: labelled lists, click logs, label synthesis, made-up data."""
 
+from ultra_tfr.data import elwc
 from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.reading import read_click_log
 
-__all__ = ["LogColumns", "read_click_log"]
+__all__ = ["LogColumns", "elwc", "read_click_log"]

@@ -5,9 +5,12 @@
 """
 
 from ultra_tfr.fit_log.diagnosis import diagnose
+from ultra_tfr.fit_log.evaluation import LOGGED
 from ultra_tfr.fit_log.evaluation import LogEvaluator
 from ultra_tfr.fit_log.training import FittedLog
 from ultra_tfr.fit_log.training import fit
 from ultra_tfr.fit_log.training import load
+from ultra_tfr.trainer import Settings
 
-__all__ = ["FittedLog", "LogEvaluator", "diagnose", "fit", "load"]
+__all__ = ["LOGGED", "FittedLog", "LogEvaluator", "Settings", "diagnose", "fit",
+           "load"]

@@ -1,1 +1,6 @@
-"""Simulated feedback: click models, dwell time and initial rankers."""
+"""Simulated feedback: click models, dwell time, streams, a shop's log."""
+
+from ultra_tfr.simulation.feedback_stream import FeedbackStream
+from ultra_tfr.simulation.shop_log import simulate_log
+
+__all__ = ["FeedbackStream", "simulate_log"]

@@ -1,0 +1,59 @@
+"""Every dotted name that a user reads is there after `import ultra_tfr`."""
+
+import functools
+import re
+import subprocess
+import sys
+
+import pytest
+
+import program_files
+import ultra_tfr
+
+_NAME = re.compile(
+    r"(?<![\w./@-])ultra_tfr((?:\.[A-Za-z_]\w*)+)(?![\w.]*\{)")
+_FILES = [
+    *(program_files.ROOT / name for name in ("README.md", "CHANGELOG.md")),
+    *sorted((program_files.ROOT / "examples").rglob("*.py")),
+    *sorted((program_files.ROOT / "ultra_tfr").rglob("*.py")),
+]
+
+
+def _names(path):
+  """Dotted names in a file, but for those of import statements."""
+  lines = [line for line in path.read_text(encoding="utf-8").splitlines()
+           if not re.match(r"\s*(>>> )?(from|import) ", line)]
+  return sorted({match.group(1)[1:] for match in _NAME.finditer(
+      "\n".join(lines))})
+
+
+def test_names_are_found():
+  assert "losses.UnbiasedPairwiseLoss" in _names(_FILES[0])
+  assert sum(len(_names(path)) for path in _FILES) > 50
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in _FILES if _names(path)],
+    ids=lambda path: str(path.relative_to(program_files.ROOT)))
+def test_names_resolve(path):
+  for name in _names(path):
+    functools.reduce(getattr, name.split("."), ultra_tfr)
+
+
+def test_heavy_parts_load_on_first_use():
+  program = """
+import sys
+import ultra_tfr
+parts = ("data", "evaluation", "experiments", "fit_log", "pipeline",
+         "simulation")
+loaded = [part for part in parts if f"ultra_tfr.{part}" in sys.modules]
+assert not loaded, loaded
+assert "matplotlib" not in sys.modules
+for part in parts:
+  getattr(ultra_tfr, part)
+import ultra_tfr.counterfactual_metrics
+assert ultra_tfr.counterfactual_metrics is ultra_tfr.metrics
+"""
+  done = subprocess.run([sys.executable, "-c", program], check=False,
+                        capture_output=True, text=True, timeout=200)
+  assert done.returncode == 0, done.stderr[-2000:]
