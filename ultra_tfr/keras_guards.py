@@ -88,8 +88,9 @@ def not_restored(reference, variables):
   Returns:
     A list of names; empty where the reference was not restored either.
 
-  >>> a, b = tf.Variable(1.0), tf.Variable(2.0)
-  >>> not_restored(a, {"b": b})
+  >>> from ultra_tfr.layers import PositionBias
+  >>> bias = PositionBias(2)
+  >>> not_restored(bias.num_updates, {"examination": bias.examination})
   []
   """
   return [name for name, variable in variables.items()
