@@ -323,6 +323,8 @@ class LearningLoss(tf.keras.losses.Loss):
   num_heads: Optional[int] = 1
   # Whether the mean is over item weights instead of valid items.
   normalize_weights = False
+  # Whether there are debiasing weights, of which some may be clipped.
+  has_weights = True
 
   def __init__(self, position_bias, layer_class, reduction, name):
     super().__init__(reduction=reduction, name=name)

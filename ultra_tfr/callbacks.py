@@ -68,6 +68,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
     self._given, self._partial_restore = position_bias, partial_restore
     self._bias = None
+    self._has_weights = False
     self._rule = {"step_size": step_size, "step_decay": step_decay,
                   "averaging": averaging, "warmup": warmup}
     self._warned = set()
@@ -75,8 +76,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def set_model(self, model):
     """Finds the bias layer and attaches it to the model, for saving."""
     super().set_model(model)
-    found = [loss.position_bias for loss in tf.nest.flatten(model.loss)
-             if isinstance(loss, base.LearningLoss)]
+    losses = [loss for loss in tf.nest.flatten(model.loss)
+              if isinstance(loss, base.LearningLoss)]
+    found = [loss.position_bias for loss in losses]
     if not found:
       raise ValueError(
           "`PropensityEM` needs a model compiled with a loss that learns "
@@ -88,6 +90,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"The bias layer {bias.name!r} given to `PropensityEM` is not that "
           f"of the model's loss, {found[0].name!r}: its estimates would change "
           "nothing. Give both the same object.")
+    self._has_weights = any(loss.has_weights for loss in losses)
     self._attach(bias)
 
   def _attach(self, layer):
@@ -149,8 +152,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
         logs.update(_by_position(name, curves))
         logs[f"{name}_change"] = float(
             abs(tables[name] - self._epoch_start[name]).max())
-      kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
-      logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
+      if self._has_weights:
+        kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
+        logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
     if self._totals[base.BATCHES] and not self._totals[base.PAIRS]:
       self._warn_once(
           "No list of this epoch had feedback to learn from, such as two items "

@@ -18,7 +18,6 @@ from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
 from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.baselines.shallow_tower import ShallowTower
 from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
-from ultra_tfr.callbacks import PositionUpdates
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
@@ -209,7 +208,7 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
   return Method(
       summary, loss, num_heads=len(modes), feedback=feedback,
       layer=functools.partial(ShallowTower, modes=modes),
-      estimates_examination="product" in modes, callback=PositionUpdates,
+      estimates_examination="product" in modes, callback=PropensityEM,
       starts_relevance=len(modes) > 1)
 
 
@@ -258,11 +257,11 @@ METHODS = {
         "dual learning: scores and propensities weigh each other",
         _for_clicks(DualLearningLoss), feedback=(CLICK,),
         layer=PropensityLogits, estimates_examination=True,
-        callback=PositionUpdates),
+        callback=PropensityEM),
     "pairwise-debiasing": Method(
         "pairwise loss over t+ t-, ratios by position (Unbiased LambdaMART)",
         _for_clicks(PairwiseDebiasingLoss), feedback=(CLICK,),
-        layer=ClickRatios, callback=PositionUpdates),
+        layer=ClickRatios, callback=PropensityEM),
     "trust-affine": _em_method(
         "cross-entropy of clicks corrected for examination and trust",
         _for_clicks(AffineCorrectionLoss), num_heads=1, layer=_TrustByPosition,
@@ -280,7 +279,10 @@ METHODS = {
         ["product", "additive"]),
 }
 
-FOR_LOGS = tuple(name for name, method in METHODS.items() if method.for_logs)
+# Ours first, as messages and help give them.
+FOR_LOGS = tuple(sorted(
+    (name for name, method in METHODS.items() if method.for_logs),
+    key=lambda name: not name.startswith("unbiased")))
 
 
 def find(name):

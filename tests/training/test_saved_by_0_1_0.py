@@ -20,12 +20,7 @@ def _check(model, bias):
     np.testing.assert_array_equal(getattr(bias, name), expected[name])
 
 
-@pytest.mark.smoke
 def test_a_keras_file():
-  if not tf.__version__.startswith("2.21"):
-    # Keras files are not read across these versions of Keras; the checkpoint
-    # below is.
-    return
   model = tf.keras.models.load_model(str(_FOLDER / "model.keras"))
   _check(model, model.loss.position_bias)
   assert model.loss.options.max_weight == 10.

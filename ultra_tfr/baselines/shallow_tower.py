@@ -141,6 +141,8 @@ class ShallowTowerLoss(base.LearningLoss):
   2.0
   """
 
+  has_weights = False
+
   def __init__(self, position_bias, *, predicts="click",
                reduction=tf.keras.losses.Reduction.AUTO,
                name="shallow_tower_loss"):
