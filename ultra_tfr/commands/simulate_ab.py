@@ -154,8 +154,8 @@ def _load(flag, folder):
         f"`features` to `scores`, but has it from {sorted(inputs)} to "
         f"{sorted(outputs)}; export it by `scorers.export_ranker`.")
 
-  def ranker(features, run):
-    del run  # An exported model only serves.
+  def ranker(features, training):
+    del training  # An exported model only serves.
     return signature(features=tf.constant(features))["scores"]
 
   return ranker, inputs["features"].shape[-1]

@@ -72,7 +72,7 @@ def _batch(pointwise=None, trust_sums=None):
 
 def _run(rule, state=None, averages=None, sums=None, num_batches=1.0,
          initial_step=0.05, decay=0.05, warmup=0.0):
-  return em.run(
+  return em.m_step(
       rule, _state() if state is None else state,
       _averages() if averages is None else averages,
       _batch() if sums is None else sums,
