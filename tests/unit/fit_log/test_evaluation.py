@@ -8,8 +8,8 @@ import pytest
 
 import click_logs
 from ultra_tfr.bias import Bias
-from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import scoring
 from ultra_tfr.simulation.shop_log import simulate_log
 
 NOISE = {"best": 0.0, "middling": 0.3, "worst": 100.0}
@@ -21,7 +21,7 @@ KEYS = ["dcg@3", "dcg@5", "dcg@10", "snips_dcg@3", "snips_dcg@5",
 @pytest.fixture(autouse=True)
 def _models_are_functions(monkeypatch):
   """A model is a function from a batch to scores and relevance."""
-  monkeypatch.setattr(checkpoints, "predict",
+  monkeypatch.setattr(scoring, "predict",
                       lambda model, batch: model(batch))
 
 
@@ -75,7 +75,7 @@ def world():
 @pytest.fixture(scope="module")
 def results(world):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(checkpoints, "predict", lambda model, batch: model(batch))
+    patch.setattr(scoring, "predict", lambda model, batch: model(batch))
     return world.evaluate()
 
 

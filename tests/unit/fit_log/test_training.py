@@ -304,7 +304,7 @@ def test_without_propensities_each_validation_is_judged_once(monkeypatch):
 
 def test_feedback_that_is_not_there_is_none_in_the_history():
   table = click_logs.small()
-  with pytest.warns(UserWarning, match="there was nothing to learn from"):
+  with pytest.warns(UserWarning, match="No list of this epoch had feedback"):
     fitted, _ = _fit(click_logs.with_column(
         table, "click", np.zeros(len(table), np.int64)))
   assert fitted.history["val_snips_dcg@10"] == [None, None]
