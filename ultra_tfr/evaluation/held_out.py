@@ -1,4 +1,4 @@
-"""The choice among rankers of which only feedback says how good they are."""
+"""Judging rankers by held-out feedback alone, and choosing among them."""
 
 import numpy as np
 
@@ -39,3 +39,65 @@ def last_as_good(dcg, gain, slack=2.0):
   errors = np.sqrt(
       (residuals**2).sum(axis=1) * count / max(count - 1, 1)) / abs(total)
   return int(np.flatnonzero(behind <= slack * errors)[-1])
+
+
+class Checkpoints:
+  """Weights of a model at each validation, of which feedback chooses one.
+
+  Feedback that is corrected for positions compares only with feedback that is
+  corrected by the same propensities, and these move while a model trains. So
+  the choice comes at the end, when all can be judged by the last ones.
+
+  Args:
+    slack: of `last_as_good`; 0 for a training whose steps do not fall.
+
+  >>> checkpoints = Checkpoints()
+  >>> checkpoints.keep(100, [np.zeros(2)], found="scores of the validation")
+  >>> checkpoints.choose(lambda step: (np.ones(3), np.ones(3)))
+  100
+  >>> checkpoints.weights(100)
+  [array([0., 0.])]
+  """
+
+  def __init__(self, slack=2.0):
+    self._slack = slack
+    self._kept = {}
+
+  @property
+  def steps(self):
+    """The steps that were kept, in order."""
+    return sorted(self._kept)
+
+  def keep(self, step, weights, found=None):
+    """Remembers a validation.
+
+    Args:
+      step: batches that the model has seen.
+      weights: of the model, a list of arrays.
+      found: what the validation found, whatever `choose` may need of it.
+    """
+    self._kept[step] = weights, found
+
+  def weights(self, step):
+    """The weights of a step."""
+    return self._kept[step][0]
+
+  def found(self, step):
+    """What the validation of a step found."""
+    return self._kept[step][1]
+
+  def choose(self, judge):
+    """The step that `last_as_good` chooses.
+
+    Args:
+      judge: a function that gives of a step DCG and gain of each request, each
+        `[N]`. The gain is the same for all.
+
+    Returns:
+      A step, or None if none was kept.
+    """
+    steps, found = self.steps, []
+    for step in steps:
+      dcg, gain = judge(step)
+      found.append(dcg)
+    return steps[last_as_good(found, gain, self._slack)] if steps else None

@@ -50,7 +50,7 @@ class KeepBest(tf.keras.callbacks.Callback):
   def __init__(self, valid, valid_stream, curve=lambda: None, folder=None,
                slack=2.0):
     super().__init__()
-    self._folder, self._slack = folder, slack
+    self._folder = folder
     self._valid, self._curve = valid, curve
     feedback = valid_stream.mean_feedback(_VISITS)
     self.held_out = [
@@ -58,9 +58,9 @@ class KeepBest(tf.keras.callbacks.Callback):
          feedback[start:start + _BATCH_LISTS])
         for start in range(0, len(feedback), _BATCH_LISTS)]
     self._best_value = -np.inf
-    # The step of each pick, and the weights of each validation by step.
+    # The step of each pick.
     self._picked = dict.fromkeys(PICKS)
-    self._weights = {}
+    self._checkpoints = held_out.Checkpoints(slack)
     # Validations up to this step were counted before the training was killed.
     self._counted = 0
     if folder is not None:
@@ -69,16 +69,24 @@ class KeepBest(tf.keras.callbacks.Callback):
   def on_epoch_end(self, epoch, logs=None):
     """Validates."""
     del epoch
+    self.validate(int(self.model.optimizer.iterations), logs)
+
+  def validate(self, step, logs=None):
+    """Judges the model as it is, and remembers it.
+
+    Args:
+      step: what the model has learned from, so many batches or trees.
+      logs: a dict to put the values into, or None.
+    """
     value = ranking.evaluate(self.model, self._valid, (10,))["ndcg@10"]
     if logs is not None:
       logs["val_ndcg@10"] = value
       dcg, gain = self._judge_by_clicks()
       logs["val_snips_dcg@10"] = (
           float(dcg.sum() / gain.sum()) if gain.any() else 0.0)
-    step = int(self.model.optimizer.iterations)
     if step <= self._counted:
       return
-    self._weights[step] = self.model.get_weights()
+    self._checkpoints.keep(step, self.model.get_weights())
     if value > self._best_value:
       self._best_value, self._picked["labels"] = value, step
     if self._folder is not None:
@@ -90,14 +98,7 @@ class KeepBest(tf.keras.callbacks.Callback):
   def on_train_end(self, logs=None):
     """Judges by clicks, and ends with the best weights by labels."""
     del logs
-    steps, found = sorted(self._weights), []
-    for step in steps:
-      self.model.set_weights(self._weights[step])
-      dcg, gain = self._judge_by_clicks()
-      found.append(dcg)
-    if steps:
-      self._picked["clicks"] = steps[
-          held_out.last_as_good(found, gain, self._slack)]
+    self._picked["clicks"] = self._checkpoints.choose(self._judge_step)
     self.restore("labels")
 
   def restore(self, pick):
@@ -108,7 +109,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     """
     step = self._picked[pick]
     if step is not None:
-      self.model.set_weights(self._weights[step])
+      self.model.set_weights(self._checkpoints.weights(step))
 
   def picks_agree(self):
     """Whether labels and clicks chose the same weights."""
@@ -117,8 +118,9 @@ class KeepBest(tf.keras.callbacks.Callback):
   def _write(self, step):
     arrays = {"step": step, "best": self._best_value,
               "labels": self._picked["labels"] or 0}
-    for kept, weights in self._weights.items():
-      arrays.update({f"{kept}_{i}": w for i, w in enumerate(weights)})
+    for kept in self._checkpoints.steps:
+      arrays.update({f"{kept}_{i}": array for i, array in enumerate(
+          self._checkpoints.weights(kept))})
     path = os.path.join(self._folder, runs.BEST)
     # Its name must end so, or numpy would give it another one.
     part = f"{path}.part.npz"
@@ -136,8 +138,12 @@ class KeepBest(tf.keras.callbacks.Callback):
       names = [name.split("_") for name in arrays if "_" in name]
       for kept in {step for step, _ in names}:
         count = sum(step == kept for step, _ in names)
-        self._weights[int(kept)] = [
-            arrays[f"{kept}_{i}"] for i in range(count)]
+        self._checkpoints.keep(
+            int(kept), [arrays[f"{kept}_{i}"] for i in range(count)])
+
+  def _judge_step(self, step):
+    self.model.set_weights(self._checkpoints.weights(step))
+    return self._judge_by_clicks()
 
   def _judge_by_clicks(self):
     """DCG and gain of each list, `[N]`, by the curve of the moment."""

@@ -98,7 +98,7 @@ class Trees:
   """Boosted trees, of which the first ones count, in a Keras model's place.
 
   `evaluation.ranking` and `checkpoints.KeepBest` take it as a model: its
-  weights and its training step are the number of trees that count.
+  weights are the number of trees that count.
 
   Args:
     predict: makes scores `[R]` from features `[R, F]` and a number of trees.
@@ -106,24 +106,19 @@ class Trees:
 
   def __init__(self, predict):
     self._predict = predict
-    self.iterations = _MAX_TREES
-
-  @property
-  def optimizer(self):
-    """What counts the training steps: the trees themselves."""
-    return self
+    self._num_trees = _MAX_TREES
 
   def __call__(self, features, training=False):
     """Scores `[B, L]` of features `[B, L, F]`."""
     del training  # Trees predict as they learn.
     features = np.asarray(features)
     scores = self._predict(
-        features.reshape(-1, features.shape[-1]), self.iterations)
+        features.reshape(-1, features.shape[-1]), self._num_trees)
     return tf.reshape(tf.constant(scores, tf.float32), features.shape[:-1])
 
   def get_weights(self):
     """The number of trees that count, in a list."""
-    return [self.iterations]
+    return [self._num_trees]
 
   def set_weights(self, weights):
     """Lets other trees count.
@@ -131,7 +126,7 @@ class Trees:
     Args:
       weights: as `get_weights` gives them.
     """
-    self.iterations, = weights
+    self._num_trees, = weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +200,7 @@ def run(name, task):
   for count in range(
       _TREES_PER_VALIDATION, _MAX_TREES + 1, _TREES_PER_VALIDATION):
     trees.set_weights([count])
-    keeper.on_epoch_end(count)
+    keeper.validate(count)
   keeper.on_train_end()
   picks = {}
   for pick in ("clicks", "labels"):  # Ends with the best by labels.

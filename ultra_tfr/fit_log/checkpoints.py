@@ -65,9 +65,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._valid = log.parts["valid"]
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
-    # Of each validation: what the model predicts, what `_judge` finds, and the
-    # weights.
-    self._kept = []
+    self._checkpoints = held_out.Checkpoints()
     self.bias = self.validation = None
     self._has_guard = has_guard
 
@@ -99,7 +97,8 @@ class KeepBest(tf.keras.callbacks.Callback):
           self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
-    self._kept.append((predictions, found, self.model.get_weights()))
+    self._checkpoints.keep(
+        epoch, self.model.get_weights(), (predictions, found))
 
   @functools.cached_property
   def _batches(self):
@@ -143,14 +142,16 @@ class KeepBest(tf.keras.callbacks.Callback):
     del logs
     # The bias is that after the last step: it converges, and does not overfit.
     self.bias = self._bias()
-    if not self._kept:
-      return
-    judged = []
-    for predictions, found, _ in self._kept:
+    judged = {}
+
+    def judge(epoch):
+      predictions, found = self._checkpoints.found(epoch)
       if self.bias is not None:
         found = self._judge(predictions, self.bias)
-      judged.append(found)
-    best = held_out.last_as_good(
-        [found.dcg for found in judged], judged[-1].gain)
-    self.validation = judged[best]
-    self.model.set_weights(self._kept[best][-1])
+      judged[epoch] = found
+      return found.dcg, found.gain
+
+    best = self._checkpoints.choose(judge)
+    if best is not None:
+      self.validation = judged[best]
+      self.model.set_weights(self._checkpoints.weights(best))
