@@ -9,6 +9,10 @@ import tensorflow as tf
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 
+# Cap of inverse propensities, relative to position 1, where held-out feedback
+# judges a ranker: larger ones add more noise than they take bias away.
+MAX_WEIGHT = 20.0
+
 
 def debiased_feedback(position_bias, feedback, positions, contexts, *,
                       has_noise=True, max_weight=None):

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import base
+from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.bias import debiased_feedback
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
@@ -27,8 +28,6 @@ _STANDARD_ERRORS = 1.0
 # high. Without such trust it ends at .02 at most on simulated clicks, with it
 # at .15 and more.
 _TRUST = 0.1
-# Of inverse propensities: larger ones add more noise than they take bias away.
-_MAX_WEIGHT = 20.0
 _TOPN = 10
 
 
@@ -137,7 +136,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     scores = split_heads(self.model(inputs, training=False), feedback)[0]
     estimates, mask = debiased_feedback(
         self._bias, feedback, positions, contexts, has_noise=self._has_noise,
-        max_weight=_MAX_WEIGHT)
+        max_weight=MAX_WEIGHT)
     most = np.max(masking.zero_where_invalid(mask, feedback), initial=0.0)
     if self._has_noise and most > 1.0:
       raise ValueError(

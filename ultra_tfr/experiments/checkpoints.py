@@ -5,6 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.evaluation import held_out
@@ -15,8 +16,6 @@ from ultra_tfr.feedback import ranking_head
 PICKS = ("labels", "clicks")
 # Visits of each validation list, so that clicks decide with little noise.
 _VISITS = 20
-# Inverse propensities beyond this add more noise than they take bias away.
-_MIN_EXAMINATION = 0.05
 _BATCH_LISTS = 1024
 
 
@@ -148,14 +147,17 @@ class KeepBest(tf.keras.callbacks.Callback):
   def _judge_by_clicks(self):
     """DCG and gain of each list, `[N]`, by the curve of the moment."""
     curve = self._curve()
-    examination = 1.0 if curve is None else np.maximum(
-        np.asarray(curve) / curve[0], _MIN_EXAMINATION)
+    examination = tf.constant(
+        1.0 if curve is None else np.asarray(curve) / curve[0], tf.float32)
     found = []
     for features, feedback in self.held_out:
+      feedback = tf.constant(feedback, tf.float32)
+      mask = masking.valid_items(feedback)
+      estimates, _, _ = counterfactual.relevance_estimates(
+          feedback, mask, examination, max_weight=MAX_WEIGHT)
       totals = counterfactual.request_totals(
-          ranking_head(self.model(features, training=False)),
-          tf.constant(feedback / examination, tf.float32),
-          masking.valid_items(tf.constant(feedback)), (10,))
+          ranking_head(self.model(features, training=False)), estimates, mask,
+          (10,))
       found.append((totals.dcg[:, 0], totals.gain))
     return tuple(np.concatenate(part) for part in zip(*found))
 
