@@ -1,4 +1,4 @@
-"""The EM callback: when the propensities move, and by how much."""
+"""The callback of all that learns: when it moves, and by how much."""
 
 import warnings
 
@@ -17,17 +17,19 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
   The loss has added the sums of its E step to accumulators of the bias layer;
   this callback runs the M step on them, so bias estimation and training share
-  one `fit`. Validation, inside `fit` or not, never reaches the estimates.
+  one `fit`. Validation, inside `fit` or not, never reaches the estimates. It
+  serves every loss whose layer learns so, those of `ultra_tfr.baselines` too.
 
-  At the end of each epoch the logs, and so `History` and TensorBoard, get
-  `examination_1` .. `examination_K` (relative to position 1),
-  `examination_change` (the largest change of theta in the epoch) and
-  `weight_clipped` (the share of pair weight that `max_weight` took away). A
-  loss that hardly falls while these still move is no failure: the loss moves
-  with the propensities. Watch these and a ranking metric instead.
+  At the end of each epoch the logs, and so `History` and TensorBoard, get the
+  curves of the layer, as `examination_1` .. `examination_K` (relative to
+  position 1), with `examination_change` (the largest change of theta in the
+  epoch), and for a loss with weights `weight_clipped` (the share of them that
+  `max_weight` took away). A loss that hardly falls while these still move is no
+  failure: the loss moves with the propensities. Watch these and a ranking
+  metric instead.
 
   Args:
-    position_bias: the `PositionBias` of the loss; by default it is found in
+    position_bias: the bias layer of the loss; by default it is found in
       `model.loss`.
     step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
       (20).
