@@ -7,7 +7,6 @@ from absl import flags
 from ultra_tfr import methods
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.commands import fit_log
 from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
@@ -43,22 +42,22 @@ def main():
         f"--model_dir {FLAGS.model_dir}: the model was trained by a method "
         "that estimates no bias; give one that was trained by unbiased, or no "
         "--model_dir.")
-  fit_log.check_folder("report_dir", FLAGS.report_dir, "report.html")
+  click_logs.check_folder("report_dir", FLAGS.report_dir, "report.html")
   start = time.monotonic()
   if fitted is not None:
     with click_logs.read_for(
         fitted.schema, 0.0, 0.0, FLAGS.report_dir) as log:
-      found = fit_log.write_report(log, fitted, FLAGS.report_dir)
+      found = click_logs.write_report(log, fitted, FLAGS.report_dir)
   else:
     with click_logs.read(FLAGS.report_dir) as log:
-      found = fit_log.write_report(
-          log, fit_log.train(log).fitted, FLAGS.report_dir)
-  fit_log.write_json({"diagnosis": found}, start)
+      found = click_logs.write_report(
+          log, click_logs.train(log).fitted, FLAGS.report_dir)
+  click_logs.write_json({"diagnosis": found}, start)
 
 
 def _check_flags():
   """Fails early, not after a long run."""
-  fit_log.check_files()
+  click_logs.check_files()
   if FLAGS.model_dir:
     given = [name for name in _SETTLED if FLAGS[name].present]
     if given:
@@ -71,7 +70,7 @@ def _check_flags():
     raise ValueError(
         f"--{missing[0]} is missing; give --query, --position, --feedback and "
         "--features, or the --model_dir of `ultra-tfr fit-log`.")
-  fit_log.check_training()
+  click_logs.check_training()
   name = FLAGS.method[0]
   if not methods.find(name).estimates_examination:
     raise ValueError(

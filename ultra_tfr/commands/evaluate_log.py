@@ -7,7 +7,6 @@ from absl import flags
 
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.commands import fit_log
 from ultra_tfr.fit_log import evaluation
 from ultra_tfr.fit_log import training
 
@@ -41,7 +40,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  fit_log.check_files()
+  click_logs.check_files()
   start = time.monotonic()
   fitted = {os.path.normpath(folder): training.load(folder)
             for folder in FLAGS.model_dir}
@@ -67,7 +66,7 @@ def main():
   print("The test part of the log:\n" if FLAGS.part == "test" else
         "The whole log; if a model was trained on it, --part=test is fair:\n")
   print(evaluation.to_text(results))
-  fit_log.write_json({"rankers": results}, start)
+  click_logs.write_json({"rankers": results}, start)
 
 
 def _check_alike(fitted):
