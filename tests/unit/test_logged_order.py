@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import oracles
 from ultra_tfr import logged_order
+from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.core import examination
 from ultra_tfr.feedback import pack_feedback
@@ -396,3 +397,15 @@ def test_where_the_top_is_trusted_the_logged_order_is_left(noise, weight):
   behind = [1.0, 1.2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]
   logged_order.move_weight(bias, *behind)
   assert float(bias.logged_order_weight) == weight
+
+
+def test_a_pointwise_loss_has_no_use_for_the_logged_order():
+  """Its layer may have the weight, but nobody would read it."""
+  bias = PositionBias(2, trust_bias="position", logged_order_weight=1.0)
+  model = tf.keras.Sequential(
+      [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
+  model.compile("sgd", RegressionEMLoss(bias))
+  lists = tf.zeros([2, 2, 3]), tf.constant([[1.0, 0.0]] * 2)
+  with pytest.raises(ValueError, match="`LoggedOrderGuard` needs a model comp"):
+    model.fit(*lists, verbose=0,
+              callbacks=[PropensityEM(), LoggedOrderGuard(lists)])
