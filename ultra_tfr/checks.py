@@ -25,6 +25,21 @@ def check_choice(argument, value, choices):
         f"`{argument}` must be one of {choices}, but is {value!r}.")
 
 
+def check_max_weight(value, least=0.0):
+  """Raises a `ValueError` unless weights can be clipped at the value.
+
+  Args:
+    value: a number, or None for no clipping.
+    least: the least value; 0 itself, which leaves no weight, is never one.
+  """
+  if value is None or value > 0 and value >= least:
+    return
+  expected = f"at least {least}" if least else "greater than 0"
+  raise ValueError(
+      f"`max_weight` must be {expected}, but is {value}; None leaves weights "
+      "as they are.")
+
+
 def table(argument, value, shape):
   """Broadcasts probabilities to a table, or says what does not fit."""
   value = np.asarray(value, np.float32)

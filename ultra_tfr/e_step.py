@@ -54,11 +54,10 @@ class Options:
   def __post_init__(self):
     for argument, choices in _CHOICES.items():
       checks.check_choice(argument, getattr(self, argument), choices)
-    for argument in ("temperature", "max_weight"):
-      value = getattr(self, argument)
-      if value is not None and not value > 0:
-        raise ValueError(
-            f"`{argument}` must be greater than 0.0, but is {value}.")
+    checks.check_max_weight(self.max_weight)
+    if not self.temperature > 0:
+      raise ValueError(
+          f"`temperature` must be greater than 0.0, but is {self.temperature}.")
     for argument in ("tie_threshold", "min_gap", "head_weight"):
       if getattr(self, argument) < 0:
         raise ValueError(f"`{argument}` must be at least 0, but is "

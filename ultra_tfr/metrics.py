@@ -205,10 +205,7 @@ class CounterfactualMetric(_BiasMetric):
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
       checks.check_count("topn", topn)
-    if max_weight is not None and not max_weight > 0:
-      raise ValueError(
-          f"`max_weight` must be greater than 0, but is {max_weight}; None "
-          "clips nothing.")
+    checks.check_max_weight(max_weight)
     self._options = {
         "metric": metric, "topn": topn, "self_normalized": self_normalized,
         "max_weight": max_weight}

@@ -221,7 +221,7 @@ def test_unknown_arguments_are_errors(make):
     ({"examination_posterior": "x"}, "`examination_posterior` must be one of"),
     ({"pair_loss": "x"}, r"`pair_loss` must be one of \('logistic', 'hinge'\)"),
     ({"temperature": 0.}, "`temperature` must be greater than 0.0, but is 0.0"),
-    ({"max_weight": -1.}, "`max_weight` must be greater than 0.0, but is -1.0"),
+    ({"max_weight": -1.}, "`max_weight` must be greater than 0, but is -1.0"),
     ({"tie_threshold": -1.}, "`tie_threshold` must be at least 0, but is -1.0"),
     ({"min_gap": -1.}, "`min_gap` must be at least 0, but is -1.0"),
     ({"head_weight": -1.}, "`head_weight` must be at least 0, but is -1.0"),

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from ultra_tfr import base
+from ultra_tfr import checks
 from ultra_tfr.core import list_softmax
 from ultra_tfr.core import masking
 from ultra_tfr.core import position_effects
@@ -99,10 +100,8 @@ class DualLearningLoss(base.LearningLoss):
                name="dual_learning_loss"):
     super().__init__(position_bias, PropensityLogits, reduction, name)
     self._max_weight = max_weight
-    if max_weight is not None and not max_weight >= 1:
-      raise ValueError(
-          "`max_weight` must be at least 1, the weight of the first item, or "
-          f"None, but is {max_weight}.")
+    # The weight of the first item is 1.
+    checks.check_max_weight(max_weight, least=1)
 
   def _learn(self, batch):
     clicks = tf.cast(batch.feedback > 0, tf.float32)

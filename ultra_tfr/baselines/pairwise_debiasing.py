@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from ultra_tfr import base
+from ultra_tfr import checks
 from ultra_tfr.core import em
 from ultra_tfr.core import pairs
 from ultra_tfr.core import preference_ratios
@@ -119,9 +120,7 @@ class PairwiseDebiasingLoss(base.LearningLoss):
                name="pairwise_debiasing_loss"):
     super().__init__(position_bias, ClickRatios, reduction, name)
     self._max_weight = max_weight
-    if max_weight is not None and not max_weight > 0:
-      raise ValueError(
-          f"`max_weight` must be greater than 0.0, but is {max_weight}.")
+    checks.check_max_weight(max_weight)
 
   def _learn(self, batch):
     clicked = batch.slots.lookup(self.position_bias.clicked_ratio)

@@ -141,9 +141,7 @@ class AffineCorrectionLoss(_PointwiseLoss):
                name="affine_correction_loss"):
     super().__init__(position_bias, reduction, name)
     self._max_weight = max_weight
-    if max_weight is not None and not max_weight > 0:
-      raise ValueError(
-          f"`max_weight` must be greater than 0.0, but is {max_weight}.")
+    checks.check_max_weight(max_weight)
 
   def _losses(self, batch, step, logits):
     del step

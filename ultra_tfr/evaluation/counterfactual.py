@@ -362,10 +362,7 @@ class LogTotals:
 
   def __init__(self, *, topn=(3, 5, 10), max_weight=None):
     self.topn = tuple(checks.positive("topn", n) for n in topn)
-    if max_weight is not None and not max_weight > 0:
-      raise ValueError(
-          f"`max_weight` must be greater than 0, but is {max_weight}; None "
-          "clips nothing.")
+    checks.check_max_weight(max_weight)
     self.max_weight = max_weight
     self._tables = [np.zeros([0, 3 + 3 * len(self.topn)])]
     self._counts = np.zeros(len(Counts._fields))

@@ -135,8 +135,7 @@ def test_propensities_are_relative_to_position_one():
 @pytest.mark.parametrize("max_weight", [0.0, 0.5, -1.0, float("nan")])
 def test_bad_max_weight(max_weight):
   with pytest.raises(ValueError, match=(
-      "`max_weight` must be at least 1, the weight of the first item, or None, "
-      f"but is {max_weight}")):
+      f"`max_weight` must be at least 1, but is {max_weight}; None leaves")):
     DualLearningLoss(PropensityLogits(3), max_weight=max_weight)
 
 

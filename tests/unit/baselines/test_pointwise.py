@@ -235,7 +235,7 @@ def test_the_callback_finds_the_layer_and_saves_it(loss_class, tmp_path):
     (lambda: RegressionEMLoss(PositionBias(K), targets="mean"),
      "`targets` must be one of .* but is 'mean'"),
     (lambda: AffineCorrectionLoss(PositionBias(K), max_weight=0.0),
-     "`max_weight` must be greater than 0.0, but is 0.0"),
+     "`max_weight` must be greater than 0, but is 0.0"),
     (lambda: RegressionEMLoss(PositionBias(K, trust_bias="pairwise")),
      "`RegressionEMLoss` is pointwise, but `position_bias` has"),
     (lambda: AffineCorrectionLoss(PositionBias(K, trust_bias="pairwise")),
