@@ -1,12 +1,10 @@
-"""Results as JSON: what every command writes."""
+"""What is written: JSON, aligned tables, and the versions behind them."""
 
 import json
 import os
 import sys
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_ranking as tfr
 
 from ultra_tfr.version import __version__
 
@@ -53,12 +51,29 @@ def write(path, value):
   os.replace(part, path)
 
 
+def read(path):
+  """The value that a file of JSON holds, or None if there is no file.
+
+  Args:
+    path: the file.
+
+  >>> read("none.json") is None
+  True
+  """
+  if not os.path.exists(path):
+    return None
+  with open(path, encoding="utf-8") as file:
+    return json.load(file)
+
+
 def versions():
   """The versions that results were made with, ready for JSON."""
-  peers = {name: sys.modules[name].__version__
-           for name in ("lightgbm", "xgboost") if name in sys.modules}
-  return {"ultra_tfr": __version__, "tensorflow": tf.__version__,
-          "tensorflow_ranking": tfr.__version__, **peers,
+  # Of what is loaded, so that writing a file loads nothing.
+  libraries = {
+      name: sys.modules[name].__version__
+      for name in ("tensorflow", "tensorflow_ranking", "lightgbm", "xgboost")
+      if name in sys.modules}
+  return {"ultra_tfr": __version__, **libraries,
           "python": sys.version.split()[0]}
 
 

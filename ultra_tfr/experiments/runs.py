@@ -31,7 +31,7 @@ def check(folder, settings):
     ValueError: if the folder holds a training with other settings, or a model
       and no settings.
   """
-  found = _read(os.path.join(folder, _SETTINGS))
+  found = output.read(os.path.join(folder, _SETTINGS))
   if found is None:
     if os.path.exists(os.path.join(folder, "model")):
       raise ValueError(
@@ -95,7 +95,7 @@ def result(folder):
   >>> result("models")
   {'metrics': {'ndcg@10': 0.5}}
   """
-  return _read(os.path.join(folder, _RESULT))
+  return output.read(os.path.join(folder, _RESULT))
 
 
 def clear(folder):
@@ -114,13 +114,6 @@ def _remove(folder, names):
       shutil.rmtree(path)
     elif os.path.exists(path):
       os.remove(path)
-
-
-def _read(path):
-  if not os.path.exists(path):
-    return None
-  with open(path, encoding="utf-8") as file:
-    return json.load(file)
 
 
 def _text(value):
@@ -179,7 +172,7 @@ class RunStore:
 
   def read(self, run):
     """The result of a run, or None if it has not finished."""
-    return _read(self._path(run))
+    return output.read(self._path(run))
 
   def write(self, run, result):
     """Keeps a result, all of it or nothing."""

@@ -9,8 +9,6 @@ from ultra_tfr import output
 from ultra_tfr.evaluation import plots
 from ultra_tfr.evaluation.ranking import TOPN
 from ultra_tfr.methods import METHODS
-from ultra_tfr.output import align
-from ultra_tfr.output import versions
 
 REFERENCE = "unbiased"
 _SIGNIFICANT = 0.05
@@ -57,7 +55,7 @@ class Results:
         "runs": max((len(runs) for by_method in self._outcomes.values()
                      for runs in by_method.values()), default=0),
         "seconds": round(seconds, 1),
-        "versions": versions(),
+        "versions": output.versions(),
         "results": {
             feedback: {
                 "methods": {name: _summary(runs)
@@ -176,7 +174,7 @@ def _ndcg_table(by_method):
     gap = gap_closed(by_method, name)
     rows.append([name, *cells, "-" if gap is None else f"{gap:.0%}",
                  f"{np.mean([run.seconds for run in runs]):.0f}"])
-  return align(rows)
+  return output.align(rows)
 
 
 def _curve_table(by_method, true_curve):
@@ -193,7 +191,7 @@ def _curve_table(by_method, true_curve):
     error = "-" if true_curve is None else format(
         np.abs(np.subtract(curve, true_curve)).mean(), ".3f")
     rows.append([name, *(f"{v:.2f}" for v in curve), error])
-  return align(rows)
+  return output.align(rows)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 
 import numpy as np
@@ -85,8 +84,7 @@ def load(folder):
       raise ValueError(
           f"{folder}: there is no {name}, so this is no --model_dir of "
           "`ultra-tfr fit-log`; train one first.")
-  with open(os.path.join(folder, SCHEMA_FILE), encoding="utf-8") as file:
-    config = json.load(file)
+  config = output.read(os.path.join(folder, SCHEMA_FILE))
   model = tf.keras.models.load_model(
       os.path.join(folder, _MODEL_FILE), compile=False)
   return FittedLog(model, config["bias"] and Bias.from_config(config["bias"]),
