@@ -12,9 +12,9 @@ from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.reading import read_click_log
 from ultra_tfr.data.click_log.values import hashes
 from ultra_tfr.evaluation import harvesting
-from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import scoring
 from ultra_tfr.fit_log import training
 from ultra_tfr.simulation.shop_log import simulate_log
 
@@ -158,7 +158,7 @@ def test_rankers_of_known_quality_come_out_in_order(
     right.extend(at_first * true_dcg)
     return scores, truth.attraction(batch)
 
-  monkeypatch.setattr(checkpoints, "predict", predict)
+  monkeypatch.setattr(scoring, "predict", predict)
   evaluator = evaluation.LogEvaluator(fitted.bias, binary=True)
   true_means = {}
   for name, deviation in noise.items():
