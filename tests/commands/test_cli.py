@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from command_line import Calls
+from ultra_tfr.commands import train
 from ultra_tfr.version import __version__
 
 _TINY = ["--steps=4", "--validate_every=2", "--batch_size=8",
@@ -125,6 +126,7 @@ _GOOD = {
     "nothing": [],
     "version": ["--version"],
     "help demo": ["demo", "--help"],
+    "help train": ["train", "--help"],
 }
 _REAL = {
     "mq2008": ("mq2008_fold1_vali.txt.gz", "mq2008_fold1_test.txt.gz"),
@@ -200,6 +202,14 @@ def test_help_of_a_command_lists_its_flags(good):
   text = good.read("help demo", "out") + good.read("help demo", "err")
   for flag in ("--train_queries", "--json", "--seed", "--method", "--steps"):
     assert flag in text
+
+
+def test_each_flag_of_train_is_a_setting_or_known_to_be_none(good):
+  """A new flag that were forgotten would mix two trainings in one folder."""
+  flags = re.findall(r"^ +--(?:\[no\])?(\w+):", good.out("help train"),
+                     re.MULTILINE)
+  assert {"train", "overwrite", "steps", "index_base"} <= set(flags)
+  assert sorted(flags) == sorted(train.SETTINGS + train.NO_SETTINGS)
 
 
 @pytest.fixture(scope="module")

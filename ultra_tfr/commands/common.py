@@ -12,6 +12,9 @@ from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
 
 FLAGS = flags.FLAGS
+# What the `define_*_flags` of these names define.
+TRAINING_FLAGS = ("hidden_units", "steps", "learning_rate", "batch_size",
+                  "validate_every")
 LETOR_FLAGS = ("non_finite", "index_base")
 
 

@@ -197,8 +197,8 @@ def _write_markdown(lines, found):
 def _command():
   """The command line that gives the same table."""
   names = ["dataset", "feedback", "methods", "runs", "logger", "click_model",
-           "select", "train_queries", "data_seed", "hidden_units", "steps",
-           "learning_rate", "batch_size", "validate_every", "seed",
+           "select", "train_queries", "data_seed",
+           *common.TRAINING_FLAGS, "seed",
            *(name for name in common.LETOR_FLAGS if FLAGS[name].present)]
   given = [f"--{name} {FLAGS[name].serialize().partition('=')[2]}"
            for name in names]

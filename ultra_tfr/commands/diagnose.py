@@ -14,8 +14,7 @@ _COLUMNS = ("query", "position", "feedback", "features")
 # What a --model_dir has settled.
 _SETTLED = (*_COLUMNS, "context", "item", "weight", "timestamp", "randomized",
             "positions", "num_positions", "valid", "test", "method",
-            "hidden_units", "steps", "learning_rate", "batch_size",
-            "validate_every")
+            *common.TRAINING_FLAGS)
 
 
 def define_flags():

@@ -17,8 +17,8 @@ from ultra_tfr.simulation.click_models import CLICK_MODELS
 
 FLAGS = flags.FLAGS
 
-_TRAINING = ("method", "hidden_units", "steps", "learning_rate", "batch_size",
-             "validate_every", "train_queries", "valid_queries", "test_queries")
+_TRAINING = ("method", *common.TRAINING_FLAGS, "train_queries", "valid_queries",
+             "test_queries")
 _SERVING = ("model_a", "model_b", "test")
 
 

@@ -19,8 +19,14 @@ from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
 
 FLAGS = flags.FLAGS
-# Flags that do not change what one training gives.
-_NO_SETTINGS = ("json", "plot", "progress", "model_dir", "overwrite", "runs")
+# The flags that one training depends on. A folder holds them, so that a call
+# that would train otherwise does not go on there.
+SETTINGS = (
+    "train", "valid", "test", "valid_queries", "feedback", "click_model",
+    "num_positions", "logger", "initial_fraction", "num_features", "seed",
+    "method", *common.TRAINING_FLAGS, *common.LETOR_FLAGS)
+# Those that it does not depend on.
+NO_SETTINGS = ("json", "plot", "progress", "model_dir", "overwrite", "runs")
 
 
 def define_flags():
@@ -166,10 +172,7 @@ def _model_dir(name, seed):
 
 def _settings(name, seed):
   """What one training depends on, by flag."""
-  settings = {
-      flag.name: flag.value for module in (__name__, common.__name__)
-      for flag in FLAGS.flags_by_module_dict()[module]
-      if flag.name not in _NO_SETTINGS}
+  settings = {flag: FLAGS[flag].value for flag in SETTINGS}
   for part in ("train", "valid", "test"):
     path = settings[part]
     if path and os.path.isfile(path):
