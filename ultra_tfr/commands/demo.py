@@ -33,6 +33,6 @@ def main():
   for name in FLAGS.method:
     print(f"Training {name} ...", flush=True)
     outcome = run.run(name, task, settings, seed=FLAGS.seed,
-                           verbose=common.verbosity())
+                      verbose=common.verbosity())
     results.add("click", name, outcome, task.true_examination)
   common.give_results(results, time.monotonic() - start)

@@ -110,7 +110,7 @@ def _train():
     if name not in scores:
       print(f"Training {name} ...", flush=True)
       outcome = run.run(name, task, settings, seed=FLAGS.seed,
-                             verbose=common.verbosity())
+                        verbose=common.verbosity())
       scores[name] = ranking.score_lists(outcome.model, task.test)
   return (FLAGS.method, task.test, [scores[name] for name in FLAGS.method],
           click_model)

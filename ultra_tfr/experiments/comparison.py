@@ -22,8 +22,7 @@ class World:
 
   Attributes:
     dataset: `"synthetic"`, `"letor:FOLDER"` or `"tfds:NAME"`.
-    logger: what ordered the lists that users saw, see
-      `loggers`.
+    logger: what ordered the lists that users saw, see `loggers`.
     click_model: a key of `CLICK_MODELS`.
     settings: `trainer.Settings` of all methods.
     train_queries: of the synthetic data.
@@ -81,7 +80,7 @@ def execute(world, run):
 
   Args:
     world: a `World`.
-    run: a `store.Run`.
+    run: a `runs.Run`.
 
   Returns:
     A dict ready for JSON: for `"labels"` and `"clicks"`, by which the
@@ -94,7 +93,7 @@ def execute(world, run):
     outcome = peers.run(run.method, task)
   else:
     outcome = run_lib.run(run.method, task, world.settings,
-                           feedback=run.feedback, seed=run.seed)
+                          feedback=run.feedback, seed=run.seed)
   result = {
       pick: {"metrics": found.metrics, "by_query": _listed(found.by_query)}
       for pick, found in outcome.picks.items()}

@@ -166,11 +166,8 @@ def _ndcg_table(by_method):
   keys = [f"ndcg@{n}" for n in TOPN]
   rows = [["method", *keys, "gap closed", "seconds"]]
   for name, runs in by_method.items():
-    cells = []
-    for key in keys:
-      values = [run.metrics[key] for run in runs]
-      spread = f" +- {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-      cells.append(f"{np.mean(values):.4f}{spread}")
+    cells = [_mean_and_spread([run.metrics[key] for run in runs], "+-")
+             for key in keys]
     gap = gap_closed(by_method, name)
     rows.append([name, *cells, "-" if gap is None else f"{gap:.0%}",
                  f"{np.mean([run.seconds for run in runs]):.0f}"])
@@ -284,7 +281,7 @@ class Table:
     return share_of_gap(low, high, value)
 
   def difference(self, method):
-    """The `statistics.Difference` to the reference, or None."""
+    """The `Difference` to the reference, or None."""
     if method == REFERENCE or not {method, REFERENCE} <= set(self._results):
       return None
     by_query = [{seed: run[self._select]["by_query"]
@@ -342,10 +339,10 @@ class Table:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _mean_and_spread(values):
+def _mean_and_spread(values, sign="±"):
   text = f"{np.mean(values):.4f}"
   if len(values) > 1:
-    text += f" ± {np.std(values, ddof=1):.4f}"
+    text += f" {sign} {np.std(values, ddof=1):.4f}"
   return text
 
 

@@ -118,20 +118,19 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
   for c, name in enumerate(log.contexts):
     rows = sample.contexts == c
     curves = {
-        "trained": _curve(relative[c]),
-        "em": _curve(fit.examination.value[c], fit.examination.low[c],
-                     fit.examination.high[c])}
+        "trained": {"value": relative[c], "low": None, "high": None},
+        "em": {part: values[c]
+               for part, values in _parts(fit.examination).items()}}
     if identified:
       found = harvesting.harvest(
           sample.items[rows], sample.positions[rows], sample.clicked[rows],
           sample.requests[rows], size, sample.weights[rows], **options)
-      curves.update({kind: _curve(*_parts(getattr(found, kind)))
-                     for kind in HARVESTS})
+      curves.update({kind: _parts(getattr(found, kind)) for kind in HARVESTS})
     if sample.randomized[rows].any():
-      curves["randomized"] = _curve(*_parts(harvesting.randomized_click_rate(
+      curves["randomized"] = _parts(harvesting.randomized_click_rate(
           sample.positions[rows], sample.clicked[rows], sample.requests[rows],
-          sample.randomized[rows], size, sample.weights[rows], **options)))
-    contexts[name] = curves
+          sample.randomized[rows], size, sample.weights[rows], **options))
+    contexts[name] = output.plain(curves)
   # What changes its position together with the context tells nothing: the bias
   # is another there. So an item is another one in each context.
   whole = harvesting.harvest(
@@ -153,8 +152,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       swap_counts=whole and whole.swap_counts,
       num_items=whole and whole.num_items,
       components=whole and whole.components,
-      logger_strength={"value": follows.value, "low": follows.low,
-                       "high": follows.high},
+      logger_strength=_parts(follows),
       trust={name: getattr(bias, name)
              for name in ("trust_positive", "trust_negative")
              if getattr(bias, name) is not None},
@@ -174,11 +172,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
 
 
 def _parts(estimate):
-  return estimate.value, estimate.low, estimate.high
-
-
-def _curve(value, low=None, high=None):
-  return output.plain({"value": value, "low": low, "high": high})
+  return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
 class LogSample(NamedTuple):

@@ -4,7 +4,6 @@ from ultra_tfr import output
 from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation.counterfactual import LogTotals
 from ultra_tfr.fit_log import scoring
-from ultra_tfr.output import align
 
 LOGGED = "logged order"
 # What it means that there is no bias to correct by.
@@ -40,7 +39,7 @@ class LogEvaluator:
 
     Args:
       name: of the ranker.
-      lists: `log_store.LoggedLists`; the same requests for all rankers.
+      lists: a part of a `ClickLog`; the same requests for all rankers.
       model: its Keras model, or None for the logged order.
       bias: the `Bias` that was trained with it, to see how well both predict
         the clicks; by default the one that corrects the feedback.
@@ -111,7 +110,7 @@ def to_text(results, level=0.9):
         rows.append([f"{name} - {other}",
                      *(_cell(entry[difference][key], "+")
                        for key in _COLUMNS)])
-  lines = align(rows)
+  lines = output.align(rows)
   first = next(iter(results.values()))
   lines += [
       "", f"In brackets: {level:.0%} intervals, requests drawn again. "

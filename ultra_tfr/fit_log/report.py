@@ -1,4 +1,4 @@
-"""A diagnosis as one HTML file that needs no other, with PNG and JSON."""
+"""A diagnosis as text, as plots, and as one HTML file that needs no other."""
 
 import base64
 import html
@@ -86,60 +86,11 @@ def write(folder, diagnosis, summary, level=0.9):
     with open(os.path.join(folder, f"{name}.png"), "wb") as file:
       file.write(buffer.getvalue())
   output.write(os.path.join(folder, "diagnosis.json"),
-                   {"summary": summary, **diagnosis.to_json()})
+               {"summary": summary, **diagnosis.to_json()})
   path = os.path.join(folder, "report.html")
   with open(path, "w", encoding="utf-8") as file:
     file.write(_page(diagnosis, summary, images))
   return path
-
-
-def to_text(diagnosis):
-  """The curves as a table, and what they mean.
-
-  Args:
-    diagnosis: a `fit_log.diagnosis.Diagnosis`.
-
-  Returns:
-    A text of several lines.
-  """
-  rows = [["examination / first position",
-           *map(str, diagnosis.positions[:_MOST_PRINTED])]]
-  for context, curves in diagnosis.contexts.items():
-    rows += [
-        [f"{context}, {name}", *(
-            "-" if value is None else f"{value:.2f}"
-            for value in curves[kind]["value"][:_MOST_PRINTED])]
-        for kind, name in _PRINTED.items() if kind in curves]
-  return "\n".join([
-      *output.align(rows), "", *diagnosis.sentences,
-      *(f"WARNING: {text}" for text in diagnosis.warnings)])
-
-
-def _plots(diagnosis, summary, level):
-  plots = {
-      "curves": curves(
-          diagnosis.positions, diagnosis.contexts, level),
-      "rates": rates(diagnosis.positions, summary["by_position"])}
-  if diagnosis.swap_counts is not None:
-    plots["swaps"] = swaps(
-        diagnosis.positions, diagnosis.swap_counts)
-  if diagnosis.trust:
-    plots["trust"] = matrices(
-        {_trust_title(name, context, diagnosis.contexts): tables[c]
-         for c, context in enumerate(diagnosis.contexts)
-         if c < MOST_CONTEXTS
-         for name, tables in diagnosis.trust.items()}, diagnosis.positions)
-  shown = {title: diagnosis.history[name] for name, title in (
-      ("val_log_likelihood", "log-likelihood of held-out clicks"),
-      ("val_snips_dcg@10", "SNIPS DCG@10 of held-out clicks"))
-           if diagnosis.history.get(name)}
-  if shown:
-    plots["history"] = history(shown, diagnosis.history["step"][0])
-  return plots
-
-
-def _trust_title(name, context, contexts):
-  return name if len(contexts) == 1 else f"{name}, {context}"
 
 
 def _page(diagnosis, summary, images):
@@ -155,15 +106,14 @@ def _page(diagnosis, summary, images):
   for name, image in images.items():
     encoded = base64.b64encode(image).decode("ascii")
     heading, text = _ABOUT[name]
-    if name in _BY_CONTEXT and len(diagnosis.contexts) > (
-        MOST_CONTEXTS):
+    if name in _BY_CONTEXT and len(diagnosis.contexts) > MOST_CONTEXTS:
       text += (f" The first {MOST_CONTEXTS} of "
                f"{len(diagnosis.contexts)} contexts are drawn.")
     parts += [f"<h2>{heading}</h2><p>{text}</p>",
               f'<img alt="{name}" src="data:image/png;base64,{encoded}">']
     if name == "curves":
-      parts += [_table(diagnosis.positions, curves, context)
-                for context, curves in diagnosis.contexts.items()]
+      parts += [_table(diagnosis.positions, found, context)
+                for context, found in diagnosis.contexts.items()]
   parts += ["<h2>The log</h2><pre>",
             html.escape(summary_lib.to_text(summary)), "</pre>"]
   body = "\n".join(parts)
@@ -172,10 +122,11 @@ def _page(diagnosis, summary, images):
           f"<body>{body}</body></html>\n")
 
 
-def _table(positions, curves, context):
+def _table(positions, found, context):
+  """The curves of a context, with their intervals."""
   rows = ["".join(f"<th>{html.escape(str(cell))}</th>"
                   for cell in [context, *positions])]
-  for kind, curve in curves.items():
+  for kind, curve in found.items():
     cells = [f"<th>{CURVES[kind][0]}</th>"]
     for i, value in enumerate(curve["value"]):
       text = "-" if value is None else f"{value:.2f}"
@@ -187,6 +138,49 @@ def _table(positions, curves, context):
     rows.append("".join(cells))
   lines = "\n".join(f"<tr>{row}</tr>" for row in rows)
   return f"<table>{lines}</table>"
+
+
+def to_text(diagnosis):
+  """The curves as a table, and what they mean.
+
+  Args:
+    diagnosis: a `fit_log.diagnosis.Diagnosis`.
+
+  Returns:
+    A text of several lines.
+  """
+  rows = [["examination / first position",
+           *map(str, diagnosis.positions[:_MOST_PRINTED])]]
+  for context, found in diagnosis.contexts.items():
+    rows += [
+        [f"{context}, {name}", *(
+            "-" if value is None else f"{value:.2f}"
+            for value in found[kind]["value"][:_MOST_PRINTED])]
+        for kind, name in _PRINTED.items() if kind in found]
+  return "\n".join([
+      *output.align(rows), "", *diagnosis.sentences,
+      *(f"WARNING: {text}" for text in diagnosis.warnings)])
+
+
+def _plots(diagnosis, summary, level):
+  plots = {
+      "curves": curves(diagnosis.positions, diagnosis.contexts, level),
+      "rates": rates(diagnosis.positions, summary["by_position"])}
+  if diagnosis.swap_counts is not None:
+    plots["swaps"] = swaps(diagnosis.positions, diagnosis.swap_counts)
+  if diagnosis.trust:
+    shown = list(diagnosis.contexts)[:MOST_CONTEXTS]
+    plots["trust"] = matrices(
+        {name if len(shown) == 1 else f"{name}, {context}": tables[c]
+         for c, context in enumerate(shown)
+         for name, tables in diagnosis.trust.items()}, diagnosis.positions)
+  lines = {title: diagnosis.history[name] for name, title in (
+      ("val_log_likelihood", "log-likelihood of held-out clicks"),
+      ("val_snips_dcg@10", "SNIPS DCG@10 of held-out clicks"))
+           if diagnosis.history.get(name)}
+  if lines:
+    plots["history"] = history(lines, diagnosis.history["step"][0])
+  return plots
 
 
 def curves(positions, contexts, level=0.9):
@@ -201,13 +195,8 @@ def curves(positions, contexts, level=0.9):
     A matplotlib figure.
   """
   shown = list(contexts.items())[:MOST_CONTEXTS]
-  columns, rows = min(2, len(shown)), (len(shown) + 1) // 2
-  chart = figure.Figure(figsize=(_width(positions) * columns, 4.2 * rows),
-                        layout="constrained")
-  panels = chart.subplots(rows, columns, squeeze=False).ravel()
-  for axes in panels[len(shown):]:
-    axes.set_axis_off()
-  places, keys = np.arange(len(positions)), {}
+  chart, panels = _panels(len(shown), _width(positions), 4.2)
+  ticks, keys = np.arange(len(positions)), {}
   for axes, (name, found) in zip(panels, shown):
     for i, (kind, curve) in enumerate(found.items()):
       label, color, marker = CURVES[kind]
@@ -218,7 +207,7 @@ def curves(positions, contexts, level=0.9):
       bars = np.maximum(np.nan_to_num([value - low, high - value]), 0.0)
       # A little aside, so that bars do not hide each other.
       keys[label] = axes.errorbar(
-          places + 0.08 * (i - 1), value, bars, color=color, marker=marker,
+          ticks + 0.08 * (i - 1), value, bars, color=color, marker=marker,
           markersize=4, capsize=2,
           linestyle="-" if kind == "trained" else "none")
     axes.set_title(name, parse_math=False)
@@ -285,16 +274,12 @@ def matrices(tables, positions, logarithmic=False):
   Returns:
     A matplotlib figure.
   """
-  columns, rows = min(2, len(tables)), (len(tables) + 1) // 2
   size = 5.2 if len(positions) <= 20 else 7.5
-  chart = figure.Figure(figsize=(size * columns, 0.87 * size * rows),
-                        layout="constrained")
-  panels = chart.subplots(rows, columns, squeeze=False).ravel()
+  chart, panels = _panels(len(tables), size, 0.87 * size)
   for axes, (title, values) in zip(panels, tables.items()):
     values = np.array(values, np.float64)
     np.fill_diagonal(values, np.nan)
-    image = axes.imshow(np.log10(1 + values) if logarithmic else values,
-                        vmin=0)
+    image = axes.imshow(np.log10(1 + values) if logarithmic else values, vmin=0)
     _name_positions(axes, positions)
     axes.set_yticks(axes.get_xticks(), [text.get_text() for text in
                                         axes.get_xticklabels()],
@@ -331,6 +316,17 @@ def history(values, steps_between=None):
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid(alpha=0.3)
   return chart
+
+
+def _panels(count, width, height):
+  """A figure of so many panels in two columns, their sizes in inches."""
+  columns, rows = min(2, count), (count + 1) // 2
+  chart = figure.Figure(figsize=(width * columns, height * rows),
+                        layout="constrained")
+  panels = chart.subplots(rows, columns, squeeze=False).ravel()
+  for axes in panels[count:]:
+    axes.set_axis_off()
+  return chart, panels[:count]
 
 
 def _write_numbers(axes, image, values, are_counts):

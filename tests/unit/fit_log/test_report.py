@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.fit_log.report and ultra_tfr.fit_log.report."""
+"""Tests of ultra_tfr.fit_log.report."""
 
 import base64
 import dataclasses
