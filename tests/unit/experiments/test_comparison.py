@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 
 import program_files
+import short_runs
 from ultra_tfr.experiments import processes
 from ultra_tfr.experiments import tables
 from ultra_tfr.experiments.runs import Run
@@ -84,24 +85,11 @@ def test_a_half_written_result_is_no_result(tmp_path, monkeypatch):
   assert store.read(RUN) is None
 
 
-def _square(number):
-  if number == 3:
-    raise RuntimeError("three is not possible")
-  return number * number
-
-
-def _die(number):
-  if number == 1:
-    time.sleep(1.0)
-    os._exit(7)
-  return number
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
   results = {}
   failed = processes.execute(
-      [1, 2, 3, 4], _square, jobs,
+      [1, 2, 3, 4], short_runs.square, jobs,
       lambda run, result, error: results.update({run: result}))
   assert results == {1: 1, 2: 4, 3: None, 4: 16}
   assert list(failed) == [3]
@@ -114,7 +102,7 @@ def test_a_failed_run_does_not_lose_the_others(jobs, capsys):
 def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
   results = {}
   failed = processes.execute(
-      [0, 1, 2, 3, 4], _die, 2,
+      [0, 1, 2, 3, 4], short_runs.die, 2,
       lambda run, result, error: results.update({run: result}))
   assert "process died" in failed[1]
   # At most the other one that ran then is lost with it.
@@ -125,7 +113,7 @@ def test_a_process_that_dies_is_reported_and_does_not_lose_the_rest(capsys):
 
 
 def test_it_is_said_what_runs(capsys):
-  processes.execute([1, 2, 4, 5], _square, jobs=2)
+  processes.execute([1, 2, 4, 5], short_runs.square, jobs=2)
   lines = capsys.readouterr().out.splitlines()
   assert lines[:2] == ["[1/4] 1 ...", "[2/4] 2 ..."]
   for number, run in enumerate((4, 5), start=3):
