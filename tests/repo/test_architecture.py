@@ -70,37 +70,52 @@ def _imports(path):
 
 
 def _read_build():
-  """The wings of BUILD: (files, deps) by name; it is read, never run."""
-  constants, wings = {}, {}
+  """The rules of BUILD, (kind, arguments) in order; it is read, never run."""
+  constants = {}
 
   def values(node):
     if isinstance(node, ast.List):
       return [value for part in node.elts for value in values(part)]
     if isinstance(node, ast.Name):
       return [constants[node.id]]
-    if isinstance(node, ast.Call) and node.func.id == "glob":
+    if isinstance(node, ast.BinOp):
+      left, right = values(node.left), values(node.right)
+      if isinstance(node.left, (ast.Call, ast.List)):
+        return left + right
+      return [left[0] + right[0]]
+    if isinstance(node, ast.Call):
+      assert node.func.id == "glob", ast.unparse(node)
       patterns = values(node.args[0])
-      files = [str(path.relative_to(ROOT)) for pattern in patterns
-               for path in sorted(ROOT.glob(pattern))]
-      assert files, f"BUILD: no file is like {patterns}"
-      return files
+      found = {pattern: sorted(ROOT.glob(pattern)) for pattern in patterns}
+      assert all(found.values()), f"BUILD: no file for one of {patterns}"
+      return [str(path.relative_to(ROOT))
+              for paths in found.values() for path in paths]
     return [node.value]
 
+  def rule(call):
+    return call.func.id, {
+        part.arg: values(part.value) for part in call.keywords
+        if part.arg in ("name", "srcs", "data", "deps", "testonly") and
+        not (part.arg == "name" and isinstance(part.value, ast.BinOp))}
+
+  rules = []
   for node in ast.parse((ROOT / "BUILD").read_text(encoding="utf-8")).body:
     if isinstance(node, ast.Assign):
       constants[node.targets[0].id] = node.value.value
-    rule = getattr(node, "value", None)
-    if isinstance(rule, ast.Call) and rule.func.id in (
-        "py_library", "py_binary"):
-      given = {part.arg: part.value for part in rule.keywords}
-      if given.keys() >= {"testonly"}:
-        continue
-      wings[given["name"].value] = (
-          values(given["srcs"]), set(values(given["deps"])))
-  return wings
+    elif isinstance(node.value, ast.ListComp):
+      loop = node.value.generators[0]
+      for value in values(loop.iter):
+        constants[loop.target.id] = value
+        rules.append(rule(node.value.elt))
+    elif isinstance(node.value, ast.Call):
+      rules.append(rule(node.value))
+  return rules
 
 
-WINGS = _read_build()
+RULES = _read_build()
+WINGS = {given["name"][0]: (given["srcs"], set(given["deps"]))
+         for kind, given in RULES if kind in ("py_library", "py_binary") and
+         given["srcs"][0].startswith("ultra_tfr/")}
 WING_OF = {file: wing for wing, (files, _) in WINGS.items() for file in files}
 
 
@@ -137,11 +152,17 @@ def test_imports_are_those_that_build_allows(wing):
   assert deps <= used, f"BUILD: {wing} does not need {sorted(deps - used)}"
 
 
-def test_tests_have_a_rule():
-  text = (ROOT / "BUILD").read_text(encoding="utf-8")
-  folders = {path.parent.relative_to(ROOT / "tests").parts[0]
-             for path in (ROOT / "tests").rglob("test_*.py")}
-  assert all(f'        "{folder}",' in text for folder in folders)
+def test_each_file_of_the_tests_has_one_rule():
+  tests = ROOT / "tests"
+  files = [file for kind, given in RULES if kind == "py_test" or
+           "testonly" in given for file in given["srcs"]]
+  assert sorted(files) == sorted(
+      str(path.relative_to(ROOT)) for path in tests.rglob("*.py")), (
+          "BUILD names the folders of tests/ that hold tests; a test is in "
+          "one of them, and what tests share in tests/support")
+  stray = {path.name for path in tests.iterdir() if path.is_dir()} - {
+      "__pycache__", *(file.split("/")[1] for file in files)}
+  assert not stray, f"folders of tests/ without a rule in BUILD: {stray}"
 
 
 def test_unit_tests_mirror_the_package():
@@ -157,12 +178,14 @@ def test_unit_tests_mirror_the_package():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_privates_of_keras_stay_in_one_room(name):
+def test_privates_of_others_stay_in_one_room(name):
   """Attributes of other objects that begin with _ are not ours to use."""
-  private = {"_update_uid", "_track_trackable", "_keras_history"}
-  found = [_where(MODULES[name], node)
+  public = {"_replace", "_fields", "_exit"}  # Of namedtuples, and of `os`.
+  found = [f"{_where(MODULES[name], node)}: {ast.unparse(node)}"
            for node in ast.walk(_tree(MODULES[name]))
-           if isinstance(node, ast.Attribute) and node.attr in private]
+           if isinstance(node, ast.Attribute) and node.attr[0] == "_"
+           and not node.attr.endswith("__") and node.attr not in public
+           and ast.unparse(node.value) not in ("self", "cls", "super()")]
   assert not found or name == "ultra_tfr.keras_guards", found
 
 
