@@ -37,6 +37,11 @@ _MENTIONS = [
 @pytest.fixture
 def define():
   """Defines the flags of a command; what it defined goes afterwards."""
+  # Those of programs that other tests have loaded would be in the way.
+  others = {name: flags.FLAGS[name] for name in flags.FLAGS if not
+            flags.FLAGS.find_module_defining_flag(name).startswith("absl")}
+  for name in others:
+    delattr(flags.FLAGS, name)
   before = set(flags.FLAGS)
 
   def define_flags(name):
@@ -47,6 +52,8 @@ def define():
   yield define_flags
   for name in set(flags.FLAGS) - before:
     delattr(flags.FLAGS, name)
+  for name, flag in others.items():
+    flags.FLAGS[name] = flag
   flags.FLAGS.unparse_flags()
 
 
