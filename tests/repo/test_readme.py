@@ -38,10 +38,11 @@ _MENTIONS = [
 def define():
   """Defines the flags of a command; what it defined goes afterwards."""
   # Those of programs that other tests have loaded would be in the way.
-  others = {name: flags.FLAGS[name] for name in flags.FLAGS if not
-            flags.FLAGS.find_module_defining_flag(name).startswith("absl")}
-  for name in others:
-    delattr(flags.FLAGS, name)
+  others = [(module, flag) for module, defined in
+            flags.FLAGS.flags_by_module_dict().items()
+            if not module.startswith("absl") for flag in defined]
+  for _, flag in others:
+    delattr(flags.FLAGS, flag.name)
   before = set(flags.FLAGS)
 
   def define_flags(name):
@@ -52,8 +53,9 @@ def define():
   yield define_flags
   for name in set(flags.FLAGS) - before:
     delattr(flags.FLAGS, name)
-  for name, flag in others.items():
-    flags.FLAGS[name] = flag
+  for module, flag in others:
+    flags.FLAGS[flag.name] = flag
+    flags.FLAGS.register_flag_by_module(module, flag)
   flags.FLAGS.unparse_flags()
 
 
