@@ -63,7 +63,7 @@ setup(
     extras_require={
         "peers": _PEERS,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas",
-                 *_PEERS],
+                 f"mypy>=2; {_MODERN}", *_PEERS],
     },
     entry_points={
         "console_scripts": ["ultra-tfr = ultra_tfr.cli:run"],

@@ -7,6 +7,7 @@ a batch once, computes its losses, and adds to the sums. The callback
 
 from collections.abc import Callable
 from typing import Any
+from typing import Literal
 from typing import NamedTuple
 from typing import Optional
 import warnings
@@ -20,6 +21,7 @@ from ultra_tfr import keras_guards
 from ultra_tfr.core import em
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.feedback import TensorLike
 
 # The columns of the counters: batches, items outside of the tables, pairs with
 # different feedback, pair weight, and what clipping took away from it.
@@ -55,12 +57,12 @@ class LearningLayer(tf.keras.layers.Layer):
     ValueError: if an argument is out of range.
   """
 
-  def __init__(self, name, num_positions, num_contexts, overflow):
-    checks.check_count("num_positions", num_positions)
-    checks.check_count("num_contexts", num_contexts)
+  def __init__(self, name: str, num_positions: int, num_contexts: int,
+               overflow: Literal["mask", "pool", "error"]):
     checks.check_choice("overflow", overflow, _OVERFLOW)
     super().__init__(name=name, trainable=False, dtype=tf.float32)
-    self.num_positions, self.num_contexts = num_positions, num_contexts
+    self.num_positions = checks.check_count("num_positions", num_positions)
+    self.num_contexts = checks.check_count("num_contexts", num_contexts)
     self.overflow = overflow
     # Set when something promises to call `update`; the loss looks at it when it
     # is traced, to notice a forgotten callback.
@@ -91,13 +93,14 @@ class LearningLayer(tf.keras.layers.Layer):
             aggregation=tf.VariableAggregation.SUM)
         for key, shape in shapes.items()}
 
-  def find_slots(self, positions, contexts):
+  def find_slots(self, positions: tf.Tensor,
+                 contexts: Optional[tf.Tensor]) -> positions_lib.Slots:
     """`core.positions.Slots` of the items, by this layer's overflow rule."""
     return positions_lib.find_slots(
         positions, contexts, self.num_positions, self.num_contexts,
         pool=self.overflow == "pool")
 
-  def collect(self, sums):
+  def collect(self, sums: dict[str, tf.Tensor]) -> None:
     """Adds the sums of an E step, if a training step is under way.
 
     Args:
@@ -109,7 +112,7 @@ class LearningLayer(tf.keras.layers.Layer):
       # A select, since a product would let a NaN through a closed gate.
       self._sums[key].assign_add(self.only_while_collecting(value))
 
-  def only_while_collecting(self, values):
+  def only_while_collecting(self, values: tf.Tensor) -> tf.Tensor:
     """The tensor while EM runs, zeros otherwise."""
     return tf.where(self._collect > 0, values, tf.zeros_like(values))
 
@@ -122,16 +125,16 @@ class LearningLayer(tf.keras.layers.Layer):
         self.num_updates,
         {name: getattr(self, name) for name in self._learned_names()})
 
-  def start_collecting(self):
+  def start_collecting(self) -> None:
     """Opens the gate: E steps from now on are counted."""
     self.is_updated_by_em = True
     self._collect.assign(1.0)
 
-  def stop_collecting(self):
+  def stop_collecting(self) -> None:
     """Closes the gate: evaluation must not reach the estimates."""
     self._collect.assign(0.0)
 
-  def take_sums(self):
+  def take_sums(self) -> dict[str, tf.Tensor]:
     """Reads the sums over all replicas and clears them.
 
     Returns:
@@ -147,8 +150,8 @@ class LearningLayer(tf.keras.layers.Layer):
     """Whether everything is given, so that there is nothing to update."""
     return False
 
-  def prepare_update(self, step_size=0.05, step_decay=0.05,
-                     averaging="statistics", warmup=20):
+  def prepare_update(self, step_size: float = 0.05, step_decay: float = 0.05,
+                     averaging: str = "statistics", warmup: int = 20) -> None:
     """Compiles the update, so that the first batch does not wait for it.
 
     Args:
@@ -223,14 +226,16 @@ class PositionTables(LearningLayer):
     ValueError: if an argument is out of range.
   """
 
-  def __init__(self, num_positions, num_contexts, overflow, tables, num_sums,
-               name, is_averaged=False):
+  def __init__(self, num_positions: int, num_contexts: int,
+               overflow: Literal["mask", "pool", "error"],
+               tables: dict[str, float], num_sums: int, name: str,
+               is_averaged: bool = False):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._tables = tuple(tables)
     for table, value in tables.items():
       setattr(self, table, self._parameter(
-          table, np.full([num_contexts, num_positions], value)))
-    shapes = {"tables": (num_contexts * num_positions, num_sums),
+          table, np.full([self.num_contexts, self.num_positions], value)))
+    shapes = {"tables": (self.num_contexts * self.num_positions, num_sums),
               "counters": (NUM_COUNTERS,)}
     self._create_sums(shapes, {"tables"} if is_averaged else set())
 
@@ -272,13 +277,13 @@ class PositionTables(LearningLayer):
           "`fit`.", stacklevel=3)
     return values[0] if self.num_contexts == 1 else values
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, "num_positions": self.num_positions,
             "num_contexts": self.num_contexts, "overflow": self.overflow}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds a layer with the same arguments; learned values are not in it."""
     return cls(**config)
 
@@ -326,7 +331,8 @@ class LearningLoss(tf.keras.losses.Loss):
   # Whether there are debiasing weights, of which some may be clipped.
   has_weights = True
 
-  def __init__(self, position_bias, layer_class, reduction, name):
+  def __init__(self, position_bias: LearningLayer, layer_class: type,
+               reduction: str, name: str):
     super().__init__(reduction=reduction, name=name)
     if not isinstance(position_bias, layer_class):
       raise ValueError(
@@ -354,7 +360,7 @@ class LearningLoss(tf.keras.losses.Loss):
         return loss
       return keras_guards.watch(loss, self.position_bias)
 
-  def call(self, y_true, y_pred):
+  def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
     """Losses per item, `[B, L]`, before item weights."""
     return self._item_losses(y_true, y_pred, None)[1]
 
@@ -394,21 +400,22 @@ class LearningLoss(tf.keras.losses.Loss):
     """The constructor's own arguments, ready for JSON."""
     raise NotImplementedError
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, "reduction": self.reduction,
             "position_bias": keras_guards.serialize_layer(self.position_bias),
             **self._options()}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the loss again, with a layer of the same arguments."""
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
     return cls(layer, **config)
 
 
-def sums_by_slot(batch, columns):
+def sums_by_slot(batch: feedback_lib.Batch,
+                 columns: list[tf.Tensor]) -> tf.Tensor:
   """Sums of item values by slot.
 
   Args:
@@ -422,7 +429,7 @@ def sums_by_slot(batch, columns):
       "bls,blm->sm", batch.slots.one_hot(), tf.stack(columns, axis=-1))
 
 
-def num_replicas():
+def num_replicas() -> int:
   """Replicas that train in step: 1 without a distribution strategy.
 
   >>> num_replicas()
@@ -432,7 +439,8 @@ def num_replicas():
   return 1 if replica is None else replica.num_replicas_in_sync
 
 
-def reduce(losses, mask, weights, reduction, normalize_weights=False):
+def reduce(losses: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor,
+           reduction: str, normalize_weights: bool = False) -> tf.Tensor:
   """Reduces `[B, L]` losses; mean and sum are over items of all replicas.
 
   Args:

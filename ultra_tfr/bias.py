@@ -1,6 +1,7 @@
 """What is known of positions, and taking it out of feedback."""
 
 import dataclasses
+from typing import Any
 from typing import Optional
 
 import numpy as np
@@ -14,8 +15,10 @@ from ultra_tfr.core import masking
 MAX_WEIGHT = 20.0
 
 
-def debiased_feedback(position_bias, feedback, positions, contexts, *,
-                      has_noise=True, max_weight=None):
+def debiased_feedback(
+    position_bias: Any, feedback: tf.Tensor, positions: tf.Tensor,
+    contexts: Optional[tf.Tensor], *, has_noise: bool = True,
+    max_weight: Optional[float] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
   Args:
@@ -71,19 +74,21 @@ class Bias:
   trust_positive: Optional[np.ndarray] = None
   trust_negative: Optional[np.ndarray] = None
 
-  def to_config(self):
+  def to_config(self) -> dict[str, Any]:
     """The values, ready for JSON."""
     return {name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Rebuilds what `to_config` described."""
-    return cls(**{name: np.array(value) if isinstance(value, list) else value
-                  for name, value in config.items()})
+    values: dict[str, Any] = {
+        name: np.array(value) if isinstance(value, list) else value
+        for name, value in config.items()}
+    return cls(**values)
 
   @classmethod
-  def of_layer(cls, method, layer):
+  def of_layer(cls, method: str, layer: Any) -> "Bias":
     """The present values of a `PositionBias`."""
     def values(name):
       variable = getattr(layer, name, None)
@@ -92,11 +97,13 @@ class Bias:
     return cls(method, values("examination"), values("click_irrelevant"),
                values("trust_positive"), values("trust_negative"))
 
-  def relative(self):
+  def relative(self) -> np.ndarray:
     """p1 relative to the first position of each context, `[C, K]`."""
     return self.click_relevant / self.click_relevant[:, :1]
 
-  def at(self, positions, contexts):
+  def at(
+      self, positions: np.ndarray, contexts: np.ndarray
+  ) -> tuple[np.ndarray, Optional[np.ndarray], np.ndarray]:
     """p1, p0 (or None) and their scale, of items.
 
     Args:

@@ -1,5 +1,8 @@
 """The callback of all that learns: when it moves, and by how much."""
 
+from typing import Any
+from typing import Literal
+from typing import Optional
 import warnings
 
 import numpy as np
@@ -58,8 +61,10 @@ class PropensityEM(tf.keras.callbacks.Callback):
   position_bias=bias)`.
   """
 
-  def __init__(self, position_bias=None, *, step_size=0.05, step_decay=0.05,
-               averaging="statistics", warmup=20, partial_restore=False):
+  def __init__(self, position_bias: Optional[base.LearningLayer] = None, *,
+               step_size: float = 0.05, step_decay: float = 0.05,
+               averaging: Literal["statistics", "parameters"] = "statistics",
+               warmup: int = 20, partial_restore: bool = False):
     super().__init__()
     if not 0 < step_size <= 1:
       raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
@@ -69,13 +74,13 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if warmup < 0:
       raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
     self._given, self._partial_restore = position_bias, partial_restore
-    self._bias = None
+    self._bias: Any = None
     self._has_weights = False
     self._rule = {"step_size": step_size, "step_decay": step_decay,
                   "averaging": averaging, "warmup": warmup}
-    self._warned = set()
+    self._warned: set[str] = set()
 
-  def set_model(self, model):
+  def set_model(self, model: tf.keras.Model) -> None:
     """Finds the bias layer and attaches it to the model, for saving."""
     super().set_model(model)
     losses = [loss for loss in tf.nest.flatten(model.loss)
@@ -113,7 +118,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
     # Otherwise no checkpoint and no saved model would hold what it learns.
     keras_guards.attach(self.model, layer)
 
-  def on_train_begin(self, logs=None):
+  def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
     """Applies what a restored checkpoint left pending."""
     del logs
     keras_guards.refuse_class_weight(self.model)
@@ -129,23 +134,27 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._update()
     self._bias.is_updated_by_em = True
 
-  def on_epoch_begin(self, epoch, logs=None):
+  def on_epoch_begin(self, epoch: int,
+                     logs: Optional[dict[str, Any]] = None) -> None:
     """Remembers where the epoch starts, after any backup was restored."""
     del epoch, logs
     self._epoch_start = self._bias.tables()
 
-  def on_train_batch_begin(self, batch, logs=None):
+  def on_train_batch_begin(self, batch: int,
+                           logs: Optional[dict[str, Any]] = None) -> None:
     """Opens the gate, for training steps alone."""
     del batch, logs
     self._bias.start_collecting()
 
-  def on_train_batch_end(self, batch, logs=None):
+  def on_train_batch_end(self, batch: int,
+                         logs: Optional[dict[str, Any]] = None) -> None:
     """Closes the gate, since any callback may evaluate now; the M step."""
     del batch, logs
     self._bias.stop_collecting()
     self._update()
 
-  def on_epoch_end(self, epoch, logs=None):
+  def on_epoch_end(self, epoch: int,
+                   logs: Optional[dict[str, Any]] = None) -> None:
     """Puts the propensities of the epoch into the logs."""
     del epoch
     if logs is not None:

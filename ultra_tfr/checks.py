@@ -1,31 +1,57 @@
-"""Checks of constructor arguments, with errors that name argument and value."""
+"""Checks of arguments: what a caller gave, as it is used, or a `ValueError`.
 
+All errors read "`name` must be .., but is ..; remedy."
+"""
+
+from typing import Any
+from typing import Optional
 
 import numpy as np
 
 
-def listed(value):
-  """Arrays as nested lists, for JSON."""
-  if value is None or isinstance(value, (str, int, float)):
-    return value
-  return np.asarray(value).tolist()
-
-
-def check_count(argument, value):
-  """Raises a `ValueError` unless the value is a whole number >= 1."""
-  if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-    raise ValueError(
-        f"`{argument}` must be a whole number of at least 1, but is {value!r}.")
-
-
-def check_choice(argument, value, choices):
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
   """Raises a `ValueError` unless the value is one of the choices."""
   if value not in choices:
+    raise ValueError(f"`{name}` must be one of {choices}, but is {value!r}.")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+  """A whole number, of NumPy too and such as 3.0, as an int.
+
+  Args:
+    name: of the argument.
+    value: what was given for it.
+    least: the least value.
+
+  Returns:
+    An int.
+
+  Raises:
+    ValueError: if the value is anything else.
+
+  >>> check_count("topn", np.int64(3))
+  3
+  """
+  is_whole = (
+      isinstance(value, (int, float, np.integer, np.floating)) and
+      not isinstance(value, bool) and np.isfinite(value) and
+      value == int(value))
+  if not is_whole or value < least:
     raise ValueError(
-        f"`{argument}` must be one of {choices}, but is {value!r}.")
+        f"`{name}` must be a whole number of at least {least}, but is "
+        f"{value!r}.")
+  return int(value)
 
 
-def check_max_weight(value, least=0.0):
+def check_not_negative(name: str, value: Any) -> float:
+  """A finite number of at least 0 as a float, or a `ValueError`."""
+  if not 0 <= value < np.inf:
+    raise ValueError(
+        f"`{name}` must be at least 0, but is {value}; give a finite number.")
+  return float(value)
+
+
+def check_max_weight(value: Optional[float], least: float = 0.0) -> None:
   """Raises a `ValueError` unless weights can be clipped at the value.
 
   Args:
@@ -40,24 +66,109 @@ def check_max_weight(value, least=0.0):
       "as they are.")
 
 
-def table(argument, value, shape):
-  """Broadcasts probabilities to a table, or says what does not fit."""
-  value = np.asarray(value, np.float32)
-  if value.ndim and value.shape != shape[-value.ndim:]:
+def check_level(value: Any) -> None:
+  """Raises a `ValueError` unless the value is the level of an interval."""
+  if not 0 < value < 1:
     raise ValueError(
-        f"`{argument}` must be a number or have the shape {list(shape[1:])} or "
-        f"{list(shape)}, but has the shape {list(value.shape)}; give one value "
-        "for each of the `num_positions`.")
-  if not (np.isfinite(value).all() and (value >= 0).all() and
-          (value <= 1).all()):
-    raise ValueError(
-        f"`{argument}` must hold probabilities in [0, 1], but holds "
-        f"{value[~((value >= 0) & (value <= 1))].ravel()[0]}.")
-  return np.broadcast_to(value, shape)
+        f"`level` must be between 0 and 1, but is {value}; 0.9 keeps 90 % of "
+        "the replicates.")
 
 
-def as_int64(name, values) -> np.ndarray:
-  """An int64 array, or a `ValueError` if the values are no integers."""
+def check_values(name: str, values: np.ndarray, is_wrong: np.ndarray,
+                 expected: str, remedy: str) -> None:
+  """Raises a `ValueError` that names the first wrong value, if there is one.
+
+  Args:
+    name: of the argument.
+    values: an array.
+    is_wrong: booleans of its shape.
+    expected: what comes after "must".
+    remedy: what to do about it.
+  """
+  if np.any(is_wrong):
+    index = np.argwhere(is_wrong)[0].tolist()
+    where = f"{name}{index} " if index else ""
+    raise ValueError(f"`{name}` must {expected}, but {where}is "
+                     f"{values[tuple(index)]}; {remedy}.")
+
+
+def check_range(name: str, values: np.ndarray, low: float,
+                high: Optional[float], remedy: str) -> None:
+  """Raises a `ValueError` unless values lie in a range; NaN never does.
+
+  Args:
+    name: of the argument.
+    values: an array.
+    low: the least value.
+    high: the greatest value, or None for any finite one.
+    remedy: the end of the sentence.
+
+  >>> check_range("levels", np.array([2.0]), 0, 1, "divide by 100")
+  Traceback (most recent call last):
+  ...
+  ValueError: `levels` must be in 0 to 1, but levels[0] is 2.0; divide by 100.
+  """
+  good = (values >= low) & (values < np.inf if high is None else values <= high)
+  limit = "any finite value" if high is None else high
+  check_values(name, values, ~good, f"be in {low} to {limit}", remedy)
+
+
+def check_shape(name: str, array: np.ndarray, expected: tuple[int, ...],
+                meaning: str) -> None:
+  """Raises a `ValueError` unless the array has the expected shape."""
+  if array.shape != expected:
+    raise ValueError(
+        f"`{name}` must have the shape {list(expected)}, {meaning}, but has "
+        f"the shape {list(array.shape)}; bring it to that length.")
+
+
+def check_probabilities(name: str, values: Any,
+                        dtype: Any = np.float64) -> np.ndarray:
+  """Probabilities of any shape as an array, or a `ValueError`."""
+  values = np.asarray(values, dtype)
+  check_values(name, values, ~((values >= 0) & (values <= 1)),
+               "be in [0, 1]", "give probabilities")
+  return values
+
+
+def check_curve(name: str, values: Any) -> np.ndarray:
+  """Probabilities `[K]` by position, at least one, or a `ValueError`."""
+  values = check_probabilities(name, values)
+  if values.ndim != 1 or not values.size:
+    raise ValueError(
+        f"`{name}` must be a vector with a probability a position, but has the "
+        f"shape {list(values.shape)}; give at least one.")
+  return values
+
+
+def check_table(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+  """Probabilities as a float32 table `[C, K]`, or pairs' `[C, K, K]`.
+
+  Args:
+    name: of the argument.
+    values: a number for all, or an array of the shape or its last axes.
+    shape: that of the table.
+
+  Returns:
+    The table, a read-only view.
+
+  Raises:
+    ValueError: if the values do not fit, or are no probabilities.
+
+  >>> check_table("examination", [1.0, 0.5], (2, 2)).tolist()
+  [[1.0, 0.5], [1.0, 0.5]]
+  """
+  values = np.asarray(values, np.float32)
+  if values.ndim and values.shape != shape[-values.ndim:]:
+    raise ValueError(
+        f"`{name}` must be a number or have the shape {list(shape[1:])} or "
+        f"{list(shape)}, but has the shape {list(values.shape)}; give one "
+        "value for each of the `num_positions`.")
+  return np.broadcast_to(check_probabilities(name, values, np.float32), shape)
+
+
+def check_integers(name: str, values: Any) -> np.ndarray:
+  """Integers of any shape as an int64 array, or a `ValueError`."""
   array = np.asarray(values)
   if not np.issubdtype(array.dtype, np.integer):
     raise ValueError(
@@ -66,23 +177,9 @@ def as_int64(name, values) -> np.ndarray:
   return array.astype(np.int64)
 
 
-def positive(name, value) -> int:
-  """An int, of NumPy's integers too, or a `ValueError` if it is below 1."""
-  if isinstance(value, bool) or value != int(value) or value < 1:
-    raise ValueError(
-        f"`{name}` must be an integer of at least 1, but is {value!r}.")
-  return int(value)
-
-
-def check_shape(name, array, expected, meaning):
-  """Raises a `ValueError` unless the array has the expected shape."""
-  if array.shape != expected:
-    raise ValueError(
-        f"`{name}` must have the shape {list(expected)}, {meaning}, but has "
-        f"the shape {list(array.shape)}; bring it to that length.")
-
-
-def check_rows(positions, requests, num_positions=None):
+def check_rows(
+    positions: Any, requests: Any,
+    num_positions: Optional[int] = None) -> tuple[np.ndarray, np.ndarray]:
   """The columns that every click log has, as arrays.
 
   Args:
@@ -99,49 +196,21 @@ def check_rows(positions, requests, num_positions=None):
   >>> check_rows([1, 2], [0, 0])[0].tolist()
   [1, 2]
   """
-  positions = as_int64("positions", positions)
+  positions = check_integers("positions", positions)
   if positions.ndim != 1:
     raise ValueError(
         "`positions` must have one dimension, one entry for each row, but has "
         f"the shape {list(positions.shape)}; flatten the lists.")
-  in_range("positions", positions, 0, num_positions,
-           "positions count from 1 to `num_positions`, and 0 is unknown")
-  requests = as_int64("requests", requests)
-  check_shape(
-      "requests", requests, positions.shape, "one for each row")
+  check_range("positions", positions, 0, num_positions,
+              "positions count from 1 to `num_positions`, and 0 is unknown")
+  requests = check_integers("requests", requests)
+  check_shape("requests", requests, positions.shape, "one for each row")
   return positions, requests
 
 
-def in_range(name, values, low, high, remedy):
-  """Raises a `ValueError` unless values lie in a range; NaN never does.
-
-  Args:
-    name: of the argument.
-    values: `[R]`.
-    low: the least value.
-    high: the greatest value, or None for any finite one.
-    remedy: the end of the sentence.
-
-  >>> in_range("levels", np.array([2.0]), 0, 1, "divide by 100")
-  Traceback (most recent call last):
-  ...
-  ValueError: `levels` must be in 0 to 1, but row 0 has 2.0; divide by 100.
-  """
-  good = (values >= low) & (values < np.inf if high is None else values <= high)
-  if not good.all():
-    limit = "any finite value" if high is None else high
-    row = np.argmin(good)
-    raise ValueError(
-        f"`{name}` must be in {low} to {limit}, but row {row} has "
-        f"{values[row]}; {remedy}.")
-
-
-def check_booleans(name, values, shape):
-  """Booleans `[R]` as an array, or a `ValueError`.
-
-  >>> check_booleans("clicked", [True], (1,)).tolist()
-  [True]
-  """
+def check_booleans(name: str, values: Any,
+                   shape: tuple[int, ...]) -> np.ndarray:
+  """Booleans `[R]` of rows as an array, or a `ValueError`."""
   values = np.asarray(values)
   if values.dtype != bool:
     raise ValueError(
@@ -151,32 +220,29 @@ def check_booleans(name, values, shape):
   return values
 
 
-def check_weights(weights, shape):
-  """Weights `[R]` as an array, ones for None, or a `ValueError`.
-
-  >>> check_weights(None, (2,)).tolist()
-  [1.0, 1.0]
-  """
+def check_weights(weights: Any, shape: tuple[int, ...]) -> np.ndarray:
+  """Weights `[R]` of rows as an array, ones for None, or a `ValueError`."""
   if weights is None:
     return np.ones(shape)
   weights = np.asarray(weights, np.float64)
   check_shape("weights", weights, shape, "one for each row")
-  in_range("weights", weights, 0, None, "give numbers of displays")
+  check_range("weights", weights, 0, None, "give numbers of displays")
   return weights
 
 
-def lists(name, values, shape=None):
-  """A float64 array of the shape [requests, items], or a `ValueError`.
+def check_lists(name: str, values: Any,
+                shape: Optional[tuple[int, ...]] = None) -> np.ndarray:
+  """Values of requests' items as a float64 array, or a `ValueError`.
 
   Args:
     name: of the argument.
-    values: array-like.
-    shape: the shape that it must have, that of the feedback; None for any.
+    values: `[N, L]`.
+    shape: that of the feedback, which they must have; None for any.
 
   Returns:
-    A float64 array.
+    A float64 array `[N, L]`.
 
-  >>> lists("feedback", [[1, 0]])
+  >>> check_lists("feedback", [[1, 0]])
   array([[1., 0.]])
   """
   array = np.asarray(values, np.float64)
@@ -189,7 +255,18 @@ def lists(name, values, shape=None):
   return array
 
 
-def _broadcast(name, values, shape):
+def check_lists_or_number(name: str, values: Any,
+                          shape: tuple[int, ...]) -> np.ndarray:
+  """Like `check_lists`; values may be one number or one a request.
+
+  Args:
+    name: of the argument.
+    values: a number, `[N, 1]` or `[N, L]`.
+    shape: (N, L).
+
+  Returns:
+    A float64 array `[N, L]`, a read-only view.
+  """
   array = np.asarray(values, np.float64)
   if array.shape not in ((), (shape[0], 1), shape):
     raise ValueError(
@@ -197,48 +274,3 @@ def _broadcast(name, values, shape):
         f"{list(shape)}, but has the shape {list(array.shape)}; add an axis of "
         "1 to values of requests.")
   return np.broadcast_to(array, shape)
-
-
-def check_values(name, values, is_wrong, expected, remedy):
-  """Raises a `ValueError` that names the first wrong value, if there is one.
-
-  Args:
-    name: of the argument.
-    values: an array.
-    is_wrong: booleans of its shape.
-    expected: what comes after "must".
-    remedy: what to do about it.
-  """
-  if np.any(is_wrong):
-    index = tuple(np.argwhere(is_wrong)[0].tolist())
-    raise ValueError(f"`{name}` must {expected}, but {name}{list(index)} is "
-                     f"{values[index]}; {remedy}.")
-
-
-def probabilities(name: str, values) -> np.ndarray:
-  """Checks that all values are in [0, 1]."""
-  values = np.asarray(values, dtype=np.float64)
-  if not np.all((values >= 0.) & (values <= 1.)):
-    raise ValueError(
-        f"`{name}` must be in [0, 1], but is {values.tolist()}; give "
-        "probabilities.")
-  return values
-
-
-def vector(name: str, values) -> np.ndarray:
-  """Checks that values are a vector of at least one probability."""
-  values = probabilities(name, values)
-  if values.ndim != 1 or not values.size:
-    raise ValueError(
-        f"`{name}` must be a vector with a probability a position, but has the "
-        f"shape {list(values.shape)}; give at least one.")
-  return values
-
-
-def not_negative(name: str, value) -> float:
-  """Checks that a number is finite and at least 0."""
-  if not 0. <= value < np.inf:
-    raise ValueError(
-        f"`{name}` must be finite and at least 0, but is {value}; give another "
-        "number.")
-  return float(value)

@@ -6,6 +6,7 @@ losses. Everything here but the head losses is free of gradients.
 
 import dataclasses
 import functools
+from typing import Any
 from typing import Literal
 from typing import Optional
 
@@ -59,9 +60,7 @@ class Options:
       raise ValueError(
           f"`temperature` must be greater than 0.0, but is {self.temperature}.")
     for argument in ("tie_threshold", "min_gap", "head_weight"):
-      if getattr(self, argument) < 0:
-        raise ValueError(f"`{argument}` must be at least 0, but is "
-                         f"{getattr(self, argument)}.")
+      checks.check_not_negative(argument, getattr(self, argument))
 
 
 class EStep:
@@ -80,7 +79,7 @@ class EStep:
     ValueError: if a head is missing.
   """
 
-  def __init__(self, batch: Batch, position_bias, options: Options):
+  def __init__(self, batch: Batch, position_bias: Any, options: Options):
     self._batch, self._bias, self._options = batch, position_bias, options
     self._slots, self._heads = batch.slots, batch.heads
     self._clicked = batch.feedback > 0
@@ -143,7 +142,7 @@ class EStep:
     return (pairs.differences(self._heads[2]) -
             self._options.tie_threshold)
 
-  def pair_weights(self):
+  def pair_weights(self) -> tf.Tensor:
     """Debiasing weights, `[B, L, L]`, meaningful where c_a > c_b."""
     form = self._options.examination_posterior
     if self._bias.trust_bias != "pairwise" and form == "item":
@@ -163,7 +162,7 @@ class EStep:
         self._clicked, self._pair_model, examined,
         self._options.normalize_trust)
 
-  def logged_order_weights(self):
+  def logged_order_weights(self) -> tf.Tensor:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""
     weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
         self._slots.lookup(self._bias.mean_relevance()))
@@ -177,7 +176,7 @@ class EStep:
     return tf.where(masking.valid_pairs(self._batch.mask),
                     weights * relative[:, tf.newaxis, :], 0.0)
 
-  def head_losses(self):
+  def head_losses(self) -> tf.Tensor:
     """Cross-entropy of the relevance and preference heads, `[B, L]`.
 
     That of the preference is the mean over the other items of the list, so
@@ -215,7 +214,7 @@ class EStep:
       targets = tf.cast(draws < targets, tf.float32)
     return tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
 
-  def sums(self):
+  def sums(self) -> dict[str, tf.Tensor]:
     """What this batch adds to the accumulators of the bias layer.
 
     Returns:

@@ -5,7 +5,9 @@ travel with the feedback and not with the features: the model never sees them,
 and serving never needs them.
 """
 
+from typing import Any
 from typing import NamedTuple
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +15,16 @@ import tensorflow as tf
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
 
+# What Keras and users hand over: tensors, ragged ones too, arrays, nested
+# lists. TensorFlow has no types by which more could be checked.
+TensorLike = Any
+
 # The order of the heads on the last axis of `y_pred`.
 HEADS = ("ranking", "relevance", "preference")
 
 
-def pack_feedback(feedback, positions=None, contexts=None):
+def pack_feedback(feedback: TensorLike, positions: Optional[TensorLike] = None,
+                  contexts: Optional[TensorLike] = None) -> tf.Tensor:
   """Builds `y_true` from feedback, and the positions it was observed at.
 
   Args:
@@ -82,7 +89,8 @@ def pack_feedback(feedback, positions=None, contexts=None):
   return tf.stack(parts, axis=-1)
 
 
-def unpack_feedback(y_true):
+def unpack_feedback(
+    y_true: TensorLike) -> tuple[tf.Tensor, tf.Tensor, Optional[tf.Tensor]]:
   """Takes `y_true` apart again.
 
   Args:
@@ -149,7 +157,8 @@ def _check_values(name, tensor, is_right, expected):
         f"{values[index]}; correct it before packing.")
 
 
-def split_heads(y_pred, feedback=None):
+def split_heads(y_pred: TensorLike,
+                feedback: Optional[tf.Tensor] = None) -> list[tf.Tensor]:
   """Splits `y_pred` into float32 heads.
 
   Args:
@@ -184,7 +193,7 @@ def split_heads(y_pred, feedback=None):
   return tf.unstack(tf.cast(y_pred, tf.float32), axis=2)
 
 
-def ranking_head(y_pred):
+def ranking_head(y_pred: tf.Tensor) -> tf.Tensor:
   """The ranking scores in `y_pred`, in its dtype.
 
   Args:
@@ -221,7 +230,8 @@ class Batch(NamedTuple):
   overflow: tf.Tensor
 
 
-def read_batch(y_true, y_pred, sample_weight, layer) -> Batch:
+def read_batch(y_true: TensorLike, y_pred: TensorLike,
+               sample_weight: Optional[TensorLike], layer: Any) -> Batch:
   """What Keras hands to a loss, checked, masked and taken apart.
 
   Args:
@@ -248,7 +258,7 @@ def read_batch(y_true, y_pred, sample_weight, layer) -> Batch:
       count(tf.logical_and(observed, slots.overflow)))
 
 
-def count(flags) -> tf.Tensor:
+def count(flags: tf.Tensor) -> tf.Tensor:
   """How many booleans are true, as a float.
 
   Args:
@@ -260,7 +270,8 @@ def count(flags) -> tf.Tensor:
   return tf.reduce_sum(tf.cast(flags, tf.float32))
 
 
-def item_weights(sample_weight, mask):
+def item_weights(sample_weight: Optional[TensorLike],
+                 mask: tf.Tensor) -> tf.Tensor:
   """Sample weights as one weight an item.
 
   Args:

@@ -1,8 +1,12 @@
 """The bias layer: what is known or learned about display positions."""
 
+from typing import Any
+from typing import Literal
+from typing import Optional
 import warnings
 
 import numpy as np
+from numpy.typing import ArrayLike
 import tensorflow as tf
 
 from ultra_tfr import base
@@ -10,6 +14,7 @@ from ultra_tfr import checks
 from ultra_tfr.core import em
 from ultra_tfr.core import examination as examination_lib
 from ultra_tfr.core import trust as trust_lib
+from ultra_tfr.feedback import TensorLike
 
 _TRUST_BIAS = (None, "position", "pairwise")
 # Where EM starts theta at the most clicked position.
@@ -73,29 +78,35 @@ class PositionBias(base.LearningLayer):
   array([1.  , 0.5 , 0.25], dtype=float32)
   """
 
-  def __init__(self, num_positions, *, num_contexts=1, trust_bias=None,
-               examination=None, trust_positive=None, trust_negative=None,
-               initial_examination="click_rate", initial_scale=INITIAL_SCALE,
-               initial_click_irrelevant=None, smoothing=20.0,
-               min_examination=1e-3, overflow="mask",
-               logged_order_weight=None, name="position_bias"):
+  def __init__(
+      self, num_positions: int, *, num_contexts: int = 1,
+      trust_bias: Optional[Literal["position", "pairwise"]] = None,
+      examination: Optional[ArrayLike] = None,
+      trust_positive: Optional[ArrayLike] = None,
+      trust_negative: Optional[ArrayLike] = None,
+      initial_examination: ArrayLike = "click_rate",
+      initial_scale: float = INITIAL_SCALE,
+      initial_click_irrelevant: Optional[float] = None, smoothing: float = 20.0,
+      min_examination: float = 1e-3,
+      overflow: Literal["mask", "pool", "error"] = "mask",
+      logged_order_weight: Optional[float] = None, name: str = "position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
-        "num_positions": num_positions, "num_contexts": num_contexts,
-        "trust_bias": trust_bias, "examination": checks.listed(examination),
-        "trust_positive": checks.listed(trust_positive),
-        "trust_negative": checks.listed(trust_negative),
-        "initial_examination": checks.listed(initial_examination),
+        "num_positions": self.num_positions, "num_contexts": self.num_contexts,
+        "trust_bias": trust_bias, "examination": _listed(examination),
+        "trust_positive": _listed(trust_positive),
+        "trust_negative": _listed(trust_negative),
+        "initial_examination": _listed(initial_examination),
         "initial_scale": initial_scale,
         "initial_click_irrelevant": initial_click_irrelevant,
         "smoothing": smoothing, "min_examination": min_examination,
         "overflow": overflow, "logged_order_weight": logged_order_weight,
     }
     checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
-    for argument, value in (("initial_scale", initial_scale),
+    for argument, share in (("initial_scale", initial_scale),
                             ("min_examination", min_examination)):
-      if not 0 < value <= 1:
-        raise ValueError(f"`{argument}` must be in (0, 1], but is {value}.")
+      if not 0 < share <= 1:
+        raise ValueError(f"`{argument}` must be in (0, 1], but is {share}.")
     for argument, value in (("smoothing", smoothing),
                             ("logged_order_weight", logged_order_weight)):
       if value is not None and not 0 <= value < np.inf:
@@ -103,7 +114,7 @@ class PositionBias(base.LearningLayer):
             f"`{argument}` must be >= 0 and finite, but is {value}.")
     self.trust_bias = trust_bias
     self._check_click_irrelevant(initial_click_irrelevant)
-    self._click_irrelevant_share = (
+    self._click_irrelevant_share: float = (
         0.02 if initial_click_irrelevant is None else initial_click_irrelevant)
     self.examination_is_fixed = examination is not None
     self.trust_is_fixed = trust_positive is not None
@@ -118,7 +129,7 @@ class PositionBias(base.LearningLayer):
     self._create_parameters(
         examination if self.examination_is_fixed else initial_examination,
         trust_positive, trust_negative)
-    size = num_contexts * num_positions
+    size = self.num_contexts * self.num_positions
     shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
               "calibration": (em.NUM_SUMS,),
               "counters": (base.NUM_COUNTERS,)}
@@ -166,12 +177,13 @@ class PositionBias(base.LearningLayer):
     else:
       argument = ("examination" if self.examination_is_fixed else
                   "initial_examination")
-      theta = checks.table(argument, examination, tables)
+      theta = checks.check_table(argument, examination, tables)
     irrelevant = self._click_irrelevant_share * theta
     if self.trust_bias == "position" and self.trust_is_fixed:
-      irrelevant = theta * checks.table(
+      irrelevant = theta * checks.check_table(
           "trust_negative", trust_negative, tables)
-      theta = theta * checks.table("trust_positive", trust_positive, tables)
+      theta = theta * checks.check_table(
+          "trust_positive", trust_positive, tables)
     elif self.trust_bias == "position" and self.examination_is_fixed:
       raise ValueError(
           "`examination` with `trust_bias='position'` needs `trust_positive` "
@@ -185,10 +197,10 @@ class PositionBias(base.LearningLayer):
       pair_tables = (self.num_contexts, self.num_positions, self.num_positions)
       positive = 0.9 if trust_positive is None else trust_positive
       negative = 0.05 if trust_negative is None else trust_negative
-      self.trust_positive = self._parameter("trust_positive", checks.table(
-          "trust_positive", positive, pair_tables))
-      self.trust_negative = self._parameter("trust_negative", checks.table(
-          "trust_negative", negative, pair_tables))
+      for argument, value in (
+          ("trust_positive", positive), ("trust_negative", negative)):
+        setattr(self, argument, self._parameter(
+            argument, checks.check_table(argument, value, pair_tables)))
     # Where one score serves as ranking score and as relevance logit.
     self.relevance_shift = self._parameter("relevance_shift", 0.0)
     weight = self._config["logged_order_weight"]
@@ -196,16 +208,17 @@ class PositionBias(base.LearningLayer):
         "logged_order_weight", weight)
 
   @property
-  def learns_pairwise_trust(self):
+  def learns_pairwise_trust(self) -> bool:
     """Whether eps+ and eps- are estimated."""
     return self.trust_bias == "pairwise" and not self.trust_is_fixed
 
   @property
-  def is_fixed(self):
+  def is_fixed(self) -> bool:
     """Whether every propensity is given, so that EM has nothing to do."""
     return self.examination_is_fixed and not self.learns_pairwise_trust
 
-  def call(self, positions, contexts=None):
+  def call(self, positions: TensorLike,
+           contexts: Optional[TensorLike] = None) -> tf.Tensor:
     """Examination probabilities at display positions.
 
     Args:
@@ -221,7 +234,7 @@ class PositionBias(base.LearningLayer):
     theta = slots.lookup(self.examination)
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
 
-  def mean_relevance(self):
+  def mean_relevance(self) -> tf.Tensor:
     """r_k: the mean of P(r > 0 | c) of the items seen so far at each position.
 
     Returns:
@@ -233,7 +246,7 @@ class PositionBias(base.LearningLayer):
     return tf.math.divide_no_nan(sums[..., examination_lib.RELEVANT],
                                  sums[..., examination_lib.COUNT])
 
-  def scale(self):
+  def scale(self) -> tf.Tensor:
     """theta_1 squared, the one constant by which all pair weights are scaled.
 
     With several contexts theta_1 is their mean: one constant for all pairs.
@@ -248,8 +261,8 @@ class PositionBias(base.LearningLayer):
       names += ["trust_positive", "trust_negative"]
     return names
 
-  def prepare_update(self, step_size=0.05, step_decay=0.05,
-                     averaging="statistics", warmup=20):
+  def prepare_update(self, step_size: float = 0.05, step_decay: float = 0.05,
+                     averaging: str = "statistics", warmup: int = 20) -> None:
     """Compiles the M step, so that the first batch does not wait for it.
 
     Args:
@@ -288,17 +301,17 @@ class PositionBias(base.LearningLayer):
         trust_is_fixed=self.trust_is_fixed,
         starts_from_clicks=self.starts_from_clicks, **own)
 
-  def curves(self):
+  def curves(self) -> dict[str, np.ndarray]:
     """The examination relative to position 1: see `LearningLayer.curves`."""
     theta = self.examination.numpy()
     return {"examination": theta / np.maximum(
         theta[:, :1], np.finfo(np.float32).tiny)}
 
-  def tables(self):
+  def tables(self) -> dict[str, np.ndarray]:
     """The examination as it is: see `LearningLayer.tables`."""
     return {"examination": self.examination.numpy()}
 
-  def propensities(self):
+  def propensities(self) -> dict[str, np.ndarray]:
     """The propensities as numpy arrays.
 
     Returns:
@@ -330,11 +343,18 @@ class PositionBias(base.LearningLayer):
       result["trust_negative"] = squeeze(self.trust_negative.numpy())
     return result
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, **self._config}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds a layer with the same arguments; learned values are not in it."""
     return cls(**config)
+
+
+def _listed(value):
+  """Arrays as nested lists, for JSON."""
+  if value is None or isinstance(value, (str, int, float)):
+    return value
+  return np.asarray(value).tolist()

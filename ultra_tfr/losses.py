@@ -2,6 +2,9 @@
 
 import copy
 import dataclasses
+from typing import Any
+from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
@@ -108,13 +111,20 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
 
   num_heads = None
 
-  def __init__(self, position_bias, *, lambda_weight=None, feedback="binary",
-               preference="relevance", targets="expected",
-               examination_posterior="item", max_weight=None, temperature=1.0,
-               normalize_trust=True, tie_threshold=0.0, min_gap=0.0,
-               pair_loss="logistic", head_weight=1.0, normalize_weights=False,
-               seed=None, reduction=tf.keras.losses.Reduction.AUTO,
-               name="unbiased_pairwise_loss"):
+  def __init__(
+      self, position_bias: PositionBias, *, lambda_weight: Any = None,
+      feedback: Literal["binary", "graded"] = "binary",
+      preference: Literal["relevance", "tower"] = "relevance",
+      targets: Literal["expected", "sample"] = "expected",
+      examination_posterior: Literal["item", "prior", "position"] = "item",
+      max_weight: Optional[float] = None, temperature: float = 1.0,
+      normalize_trust: bool = True, tie_threshold: float = 0.0,
+      min_gap: float = 0.0,
+      pair_loss: Literal["logistic", "hinge"] = "logistic",
+      head_weight: float = 1.0, normalize_weights: bool = False,
+      seed: Optional[int] = None,
+      reduction: str = tf.keras.losses.Reduction.AUTO,
+      name: str = "unbiased_pairwise_loss"):
     super().__init__(position_bias, PositionBias, reduction, name)
     self.lambda_weight = lambda_weight
     self.options = e_step.Options(
@@ -131,9 +141,10 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
           f" whose weight is a closed form, but is {examination_posterior!r}.")
 
   @classmethod
-  def paper(cls, position_bias, *, lambda_weight=None, max_weight=None,
-            seed=None, reduction=tf.keras.losses.Reduction.AUTO,
-            name="paper_pairwise_loss"):
+  def paper(cls, position_bias: PositionBias, *, lambda_weight: Any = None,
+            max_weight: Optional[float] = None, seed: Optional[int] = None,
+            reduction: str = tf.keras.losses.Reduction.AUTO,
+            name: str = "paper_pairwise_loss") -> "UnbiasedPairwiseLoss":
     """The setting of Ren et al. (AAAI 2022), for three heads.
 
     A preference tower, sampled labels, the position's average posterior for h
@@ -158,7 +169,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
                reduction=reduction, name=name)
 
   @property
-  def uses_logged_order(self):
+  def uses_logged_order(self) -> bool:
     """Whether the layer has a weight for the logged order."""
     return self.position_bias.logged_order_weight is not None
 
@@ -194,7 +205,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
             **dataclasses.asdict(self.options)}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the loss again, with a bias layer of the same arguments."""
     return super().from_config({
         **config, "lambda_weight": _deserialize(config["lambda_weight"])})
@@ -223,7 +234,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
   0.6265
   """
 
-  def __init__(self, position_bias, loss, name="inverse_propensity_loss"):
+  def __init__(self, position_bias: PositionBias, loss: tf.keras.losses.Loss,
+               name: str = "inverse_propensity_loss"):
     super().__init__(reduction=loss.reduction, name=name)
     if not position_bias.examination_is_fixed:
       raise ValueError(
@@ -244,7 +256,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     feedback = tf.where(mask, batch.feedback, -1.0)
     return self._loss(feedback, scores, weights)
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
@@ -253,14 +265,16 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     }
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the loss again."""
     return cls(tf.keras.layers.deserialize(config["position_bias"]),
                tf.keras.losses.deserialize(config["loss"]), config["name"])
 
 
-def lambda_pair_weights(lambda_weight, feedback, scores, positions, mask,
-                 linear_gain=False):
+def lambda_pair_weights(lambda_weight: Any, feedback: tf.Tensor,
+                        scores: tf.Tensor, positions: tf.Tensor,
+                        mask: tf.Tensor,
+                        linear_gain: bool = False) -> tf.Tensor:
   """|delta Z|: the metric's change when two items swap, for all pairs.
 
   Unlike in TF-Ranking's own losses, ties of scores go by display position

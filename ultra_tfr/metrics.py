@@ -1,6 +1,8 @@
 """TF-Ranking metrics on the ranking head, whatever the model's other heads."""
 
 import copy
+from typing import Any
+from typing import Optional
 
 import tensorflow as tf
 
@@ -11,6 +13,7 @@ from ultra_tfr.core import counterfactual
 from ultra_tfr.core import examination
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
+from ultra_tfr.feedback import TensorLike
 from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
@@ -40,7 +43,7 @@ class OnRanking(tf.keras.metrics.Metric):
   0.5
   """
 
-  def __init__(self, metric, name=None):
+  def __init__(self, metric: Any, name: Optional[str] = None):
     if not isinstance(metric, tf.keras.metrics.Metric):
       raise ValueError(
           "`metric` must be a Keras metric such as "
@@ -48,7 +51,9 @@ class OnRanking(tf.keras.metrics.Metric):
     super().__init__(name=name or metric.name)
     self._metric = metric
 
-  def update_state(self, y_true, y_pred, sample_weight=None, mask=None):
+  def update_state(self, y_true: TensorLike, y_pred: TensorLike,
+                   sample_weight: Optional[TensorLike] = None,
+                   mask: Optional[tf.Tensor] = None) -> None:
     """Adds a batch.
 
     Args:
@@ -69,21 +74,21 @@ class OnRanking(tf.keras.metrics.Metric):
     weights = tf.where(has_relevant, weights, 0.0)
     self._metric.update_state(tf.where(mask, labels, -1.0), -ranks, weights)
 
-  def result(self):
+  def result(self) -> tf.Tensor:
     """The metric's result."""
     return self._metric.result()
 
-  def reset_state(self):
+  def reset_state(self) -> None:
     """Resets the metric."""
     self._metric.reset_state()
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {"metric": tf.keras.metrics.serialize(self._metric),
             "name": self.name}
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the metric again."""
     description = copy.deepcopy(config["metric"])
     for key, value in description["config"].items():
@@ -94,7 +99,8 @@ class OnRanking(tf.keras.metrics.Metric):
     return cls(tf.keras.metrics.deserialize(description), config["name"])
 
 
-def on_ranking(metric, name=None):
+def on_ranking(metric: tf.keras.metrics.Metric,
+               name: Optional[str] = None) -> OnRanking:
   """Wraps a metric for models with several heads and packed feedback.
 
   Args:
@@ -115,7 +121,7 @@ class _BiasMetric(tf.keras.metrics.Metric):
     name: the metric's name.
   """
 
-  def __init__(self, position_bias, name):
+  def __init__(self, position_bias: PositionBias, name: Optional[str]):
     if not isinstance(position_bias, PositionBias):
       raise ValueError(
           "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
@@ -133,17 +139,17 @@ class _BiasMetric(tf.keras.metrics.Metric):
     self._numerator.assign_add(tf.reduce_sum(numerator))
     self._denominator.assign_add(tf.reduce_sum(denominator))
 
-  def result(self):
+  def result(self) -> tf.Tensor:
     """The metric so far."""
     return masking.safe_ratio(
         self._numerator, self._denominator, float("nan"))
 
-  def reset_state(self):
+  def reset_state(self) -> None:
     """Resets the metric, and not the propensities."""
     self._numerator.assign(0.0)
     self._denominator.assign(0.0)
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {
         "name": self.name,
@@ -152,7 +158,7 @@ class _BiasMetric(tf.keras.metrics.Metric):
     }
 
   @classmethod
-  def from_config(cls, config):
+  def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the metric again, with a bias layer of the same arguments."""
     config = dict(config)
     return cls(tf.keras.layers.deserialize(config.pop("position_bias")),
@@ -200,11 +206,12 @@ class CounterfactualMetric(_BiasMetric):
   1.3155
   """
 
-  def __init__(self, position_bias, metric="dcg", topn=10,
-               self_normalized=False, max_weight=None, name=None):
+  def __init__(self, position_bias: PositionBias, metric: Any = "dcg",
+               topn: int = 10, self_normalized: bool = False,
+               max_weight: Optional[float] = None, name: Optional[str] = None):
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
-      checks.check_count("topn", topn)
+      topn = checks.check_count("topn", topn)
     checks.check_max_weight(max_weight)
     self._options = {
         "metric": metric, "topn": topn, "self_normalized": self_normalized,
@@ -212,7 +219,8 @@ class CounterfactualMetric(_BiasMetric):
     super().__init__(
         position_bias, name or _default_name(metric, topn, self_normalized))
 
-  def update_state(self, y_true, y_pred, sample_weight=None):
+  def update_state(self, y_true: TensorLike, y_pred: TensorLike,
+                   sample_weight: Optional[TensorLike] = None) -> None:
     """Adds a batch.
 
     Args:
@@ -248,7 +256,7 @@ class CounterfactualMetric(_BiasMetric):
     }[self._options["metric"]]
     self._add(numerator, denominator)
 
-  def get_config(self):
+  def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
     return {**super().get_config(), **self._options}
 
@@ -286,10 +294,12 @@ class ClickLogLikelihood(_BiasMetric):
   -0.837
   """
 
-  def __init__(self, position_bias, name="click_log_likelihood"):
+  def __init__(self, position_bias: PositionBias,
+               name: Optional[str] = "click_log_likelihood"):
     super().__init__(position_bias, name)
 
-  def update_state(self, y_true, y_pred, sample_weight=None):
+  def update_state(self, y_true: TensorLike, y_pred: TensorLike,
+                   sample_weight: Optional[TensorLike] = None) -> None:
     """Adds a batch.
 
     Args:

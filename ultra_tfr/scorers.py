@@ -19,6 +19,10 @@ RELEVANCE_LAYER = "relevance_logits"
 _ROWS_AT_A_TIME = 65536
 
 
+def _signed_log(values):
+  return tf.sign(values) * tf.math.log1p(tf.abs(values))
+
+
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class SignedLog(tf.keras.layers.Layer):
   """sign(x) log(1 + |x|): tames heavy-tailed features of either sign.
@@ -29,7 +33,7 @@ class SignedLog(tf.keras.layers.Layer):
 
   def call(self, inputs):
     """Transforms any float tensor."""
-    return tf.sign(inputs) * tf.math.log1p(tf.abs(inputs))
+    return _signed_log(inputs)
 
 
 class HeadsScorer(tfr.keras.model.Scorer):
@@ -324,7 +328,7 @@ class NumericFeatures(tf.keras.layers.Layer):
     values = tf.cast(inputs, tf.float32)
     missing = tf.math.is_nan(values)
     values = tf.where(missing, 0.0, values)
-    logs = tf.sign(values) * tf.math.log1p(tf.abs(values))
+    logs = _signed_log(values)
     outputs = tf.where(missing, 0.0, (logs - self._mean) / self._scale)
     indicators = tf.gather(tf.cast(missing, tf.float32), self._indicated,
                            axis=-1)

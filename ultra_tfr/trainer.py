@@ -1,5 +1,6 @@
 """Settings and the training loop that all methods share."""
 
+from collections.abc import Sequence
 import dataclasses
 
 import tensorflow as tf
@@ -41,12 +42,15 @@ class Settings:
           "too; change one of them.")
 
   @property
-  def steps_per_epoch(self):
+  def steps_per_epoch(self) -> int:
     """Steps before each validation."""
     return min(self.validate_every, self.steps)
 
 
-def fit(model, loss, dataset, settings, callbacks=(), verbose=0):
+def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
+        dataset: tf.data.Dataset, settings: Settings,
+        callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+        verbose: int = 0) -> dict[str, list]:
   """Trains a model: Adam, whose rate falls to 0, and epochs that validate.
 
   Args:

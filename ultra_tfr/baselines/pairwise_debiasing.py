@@ -42,9 +42,7 @@ class ClickRatios(base.PositionTables):
         num_positions, num_contexts, overflow,
         {"clicked_ratio": 1.0, "unclicked_ratio": 1.0},
         num_sums=preference_ratios.NUM_SUMS, name=name, is_averaged=True)
-    if regularization < 0:
-      raise ValueError(
-          f"`regularization` must be at least 0, but is {regularization}.")
+    checks.check_not_negative("regularization", regularization)
     if not 0 < min_ratio <= 1:
       raise ValueError(f"`min_ratio` must be in (0, 1], but is {min_ratio}.")
     self._regularization, self._min_ratio = regularization, min_ratio

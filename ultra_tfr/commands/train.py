@@ -130,7 +130,7 @@ def _read():
 
 
 def _make_task(train, valid, test, click_model, seed):
-  """The `experiments.task.Task` of a seed."""
+  """The `Task` of a seed."""
   parts = (train, valid) if valid else _hold_out(train, seed)
   return task_lib.make_task(
       *parts, test, click_model, feedback=FLAGS.feedback,

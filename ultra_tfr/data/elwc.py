@@ -168,7 +168,7 @@ class ElwcLists:
   context: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    splits = checks.as_int64("row_splits", self.row_splits)
+    splits = checks.check_integers("row_splits", self.row_splits)
     if splits.size < 1 or splits[0] or np.any(np.diff(splits) < 0):
       raise ValueError("`row_splits` must rise from 0 to the number of items, "
                        f"but is {splits[:5].tolist()}..; correct it.")

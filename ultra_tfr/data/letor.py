@@ -20,6 +20,7 @@ from absl import logging
 import numpy as np
 from sklearn import datasets
 
+from ultra_tfr import checks
 from ultra_tfr.data import lists as lists_lib
 
 _EXPECTED = "expected `<label> qid:<integer> <index>:<value> ... # <comment>`"
@@ -70,11 +71,8 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
     ([[1.0, 0.0, 3.0], [0.0, 2.0, 0.0]], ['A', 'B'])
   """
   path = os.path.abspath(os.fspath(path))
-  if num_features is not None and (
-      num_features != int(num_features) or num_features < 1):
-    raise ValueError(
-        f"`num_features` must be an integer of at least 1, but is "
-        f"{num_features}; None takes it from the file.")
+  if num_features is not None:
+    num_features = checks.check_count("num_features", num_features)
   if index_base not in (0, 1):
     raise ValueError(
         f"`index_base` must be 0 or 1, but is {index_base!r}; LETOR has 1.")
@@ -105,7 +103,7 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
   _check_range(features, lines, num_features, index_base)
   _check_finite(features, lines, non_finite, index_base)
   if num_features is not None:
-    features.resize((features.shape[0], int(num_features)))
+    features.resize((features.shape[0], num_features))
   has_doc_ids = any(doc_id is not None for doc_id in lines.doc_ids)
   return lists_lib.RankingLists(
       features.toarray(), labels, lines.starts + [len(labels)],

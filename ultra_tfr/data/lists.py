@@ -59,7 +59,7 @@ class RankingLists:
 
     features = convert("features", np.float32)
     labels = convert("labels", np.float32)
-    row_splits = checks.as_int64("row_splits", self.row_splits)
+    row_splits = checks.check_integers("row_splits", self.row_splits)
     object.__setattr__(self, "row_splits", row_splits)
     query_ids = convert("query_ids", None)
     if features.ndim != 2:
@@ -169,7 +169,7 @@ class RankingLists:
                         np.repeat(np.arange(len(self)), sizes)))
     if top is None:
       return self._take(order, self.row_splits, self.query_ids)
-    top = checks.positive("top", top)
+    top = checks.check_count("top", top)
     rank = np.arange(sizes.sum()) - np.repeat(self.row_splits[:-1], sizes)
     splits = _splits_of(np.minimum(sizes, top))
     return self._take(order[rank < top], splits, self.query_ids)
@@ -226,7 +226,7 @@ class RankingLists:
     if list_size is None:
       list_size = longest
     else:
-      list_size = checks.positive("list_size", list_size)
+      list_size = checks.check_count("list_size", list_size)
     if longest > list_size:
       raise ValueError(
           f"`list_size` is {list_size}, but the list of query "

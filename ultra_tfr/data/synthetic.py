@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ultra_tfr import checks
 from ultra_tfr.data.lists import RankingLists
 
 # Shares of the grades 0..4.
@@ -65,8 +66,7 @@ def generate(num_train=2000, num_valid=300, num_test=600, *, num_features=136,
       ("num_train", num_train, 1), ("num_valid", num_valid, 1),
       ("num_test", num_test, 1), ("num_features", num_features, 40),
       ("min_size", min_size, 2), ("max_size", max_size, min_size)):
-    if value < least:
-      raise ValueError(f"`{name}` must be at least {least}, but is {value}.")
+    checks.check_count(name, value, least)
   rng = np.random.default_rng(seed)
   world = _World(num_features, noise, rng)
   counts = (num_train, num_valid, num_test)

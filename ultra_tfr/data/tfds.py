@@ -102,7 +102,7 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   """
   checks.check_choice("non_finite", non_finite, ("zero", "error"))
   if max_queries is not None:
-    max_queries = checks.positive("max_queries", max_queries)
+    max_queries = checks.check_count("max_queries", max_queries)
   builder = open_tfds(name, data_dir)
   return tuple(
       _read(builder, name, part, max_queries, non_finite) for part in _PARTS)

@@ -5,6 +5,7 @@ drawn again, not rows.
 """
 
 import dataclasses
+from typing import Optional
 
 import numpy as np
 
@@ -64,11 +65,14 @@ class Estimate:
     value: an array, or a number; NaN where the log does not tell.
     low: likewise, the lower end.
     high: likewise, the upper end.
+    standard_error: likewise, by the bootstrap; None where only the interval was
+      asked for.
   """
 
   value: np.ndarray
   low: np.ndarray
   high: np.ndarray
+  standard_error: Optional[np.ndarray] = None
 
 
 def ratio_estimate(value, replicated, level):
@@ -111,11 +115,8 @@ def draw_requests(requests, replicates, level, seed):
   >>> draw_requests([70, 70, 5], replicates=2, level=0.9, seed=0)[1].tolist()
   [1, 1, 0]
   """
-  replicates = checks.positive("replicates", replicates)
-  if not 0 < level < 1:
-    raise ValueError(
-        f"`level` must be between 0 and 1, but is {level}; 0.9 keeps 90 % of "
-        "the replicates.")
+  replicates = checks.check_count("replicates", replicates)
+  checks.check_level(level)
   ids, request = np.unique(requests, return_inverse=True)
   return resample(len(ids), replicates, seed), request
 

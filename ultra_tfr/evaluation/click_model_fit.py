@@ -34,9 +34,9 @@ class ClickFit:
   Attributes:
     click_relevant: `[C, K]`, p1, the chance of a click on a relevant item;
       theta if `click_irrelevant` is None. NaN where nothing was displayed.
-    click_irrelevant: an `estimates.Estimate` of `[C, K]`, p0, the chance of a
+    click_irrelevant: a `bootstrap.Estimate` of `[C, K]`, p0, the chance of a
       click on an irrelevant item; None in the position-based model.
-    examination: an `estimates.Estimate` of `[C, K]`, p1 relative to that of
+    examination: a `bootstrap.Estimate` of `[C, K]`, p1 relative to that of
       position 1 in the same context; `high` is NaN where `low` is 0.
     log_likelihood: of the clicks, the mean per row.
     converged: whether the estimate and all replicates met the tolerance.
@@ -110,16 +110,16 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
   positions, requests = checks.check_rows(
       positions, requests, relevant.shape[1])
   shape = positions.shape
-  contexts = checks.as_int64("contexts", contexts)
+  contexts = checks.check_integers("contexts", contexts)
   checks.check_shape("contexts", contexts, shape, "one for each row")
-  checks.in_range("contexts", contexts, 0, len(relevant) - 1,
+  checks.check_range("contexts", contexts, 0, len(relevant) - 1,
                      "`click_relevant` has one row for each context")
   clicked = checks.check_booleans("clicked", clicked, shape)
   relevance = np.asarray(relevance, np.float64)
   checks.check_shape("relevance", relevance, shape, "one for each row")
-  checks.in_range("relevance", relevance, 0, 1,
+  checks.check_range("relevance", relevance, 0, 1,
                      "give probabilities, the sigmoid of logits")
-  num_bins = checks.positive("num_bins", num_bins)
+  num_bins = checks.check_count("num_bins", num_bins)
   known = positions > 0
   if not known.any():
     raise ValueError(
@@ -181,7 +181,7 @@ def position_follows_scores(scores, positions, requests, replicates=200,
     seed: of the bootstrap.
 
   Returns:
-    An `estimates.Estimate` of floats: the mean over requests. Requests with one
+    A `bootstrap.Estimate` of floats: the mean over requests. Requests with one
     item, or with equal scores throughout, have no correlation and do not count;
     NaN if there are no others.
 
@@ -198,7 +198,7 @@ def position_follows_scores(scores, positions, requests, replicates=200,
   positions, requests = checks.check_rows(positions, requests)
   scores = np.asarray(scores, np.float64)
   checks.check_shape("scores", scores, positions.shape, "one for each row")
-  checks.in_range("scores", scores, np.finfo(np.float64).min, None,
+  checks.check_range("scores", scores, np.finfo(np.float64).min, None,
                      "leave out rows without a score")
   known = positions > 0
   request = np.unique(requests[known], return_inverse=True)[1]
@@ -227,11 +227,11 @@ def _starts(click_relevant, click_irrelevant):
         "`click_relevant` must have the shape [contexts, positions], but has "
         f"the shape {list(shape)}; give one row for each context.")
   relevant = np.clip(
-      checks.table("click_relevant", click_relevant, shape).astype(float),
+      checks.check_table("click_relevant", click_relevant, shape).astype(float),
       2 * _MARGIN, 1.0 - _MARGIN)
   if click_irrelevant is None:
     return relevant, np.zeros(shape)
-  irrelevant = checks.table("click_irrelevant", click_irrelevant, shape)
+  irrelevant = checks.check_table("click_irrelevant", click_irrelevant, shape)
   return relevant, np.clip(irrelevant.astype(float), _MARGIN, relevant)
 
 

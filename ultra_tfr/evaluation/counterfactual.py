@@ -33,9 +33,6 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import checks
-from ultra_tfr.checks import _broadcast
-from ultra_tfr.checks import check_values
-from ultra_tfr.checks import lists
 from ultra_tfr.core import counterfactual
 from ultra_tfr.evaluation import bootstrap
 
@@ -48,29 +45,13 @@ _PAIRS = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
-  """A number, and how far it could have come out else.
-
-  Attributes:
-    value: the estimate; NaN where there is nothing to divide by.
-    low: the lower end of the bootstrap interval.
-    high: its upper end.
-    standard_error: by the bootstrap. Like the interval it is NaN if fewer than
-      two requests have feedback.
-  """
-
-  value: float
-  low: float
-  high: float
-  standard_error: float
-
-
-@dataclasses.dataclass(frozen=True)
 class LogEvaluation:
   """What a log says about a ranker.
 
   Attributes:
-    estimates: `Estimate` by name, see the module.
+    estimates: `bootstrap.Estimate` by name, see the module; with standard
+      errors, which like intervals are NaN if fewer than two requests have
+      feedback.
     num_requests: requests with at least one item that counts.
     num_requests_with_feedback: those with feedback > 0.
     num_items: items that count.
@@ -82,7 +63,7 @@ class LogEvaluation:
     clipped_share: the share of weight times feedback that `max_weight` took.
   """
 
-  estimates: dict[str, Estimate]
+  estimates: dict[str, bootstrap.Estimate]
   num_requests: int
   num_requests_with_feedback: int
   num_items: int
@@ -114,7 +95,7 @@ def evaluate_log(scores, feedback, positions, click_relevant,
                  seed=0):
   """Evaluates a ranker on a log that is in memory.
 
-  For one that is streamed, see `log_totals.LogTotals` and `summarize`.
+  For one that is streamed, see `LogTotals` and `summarize`.
 
   Args:
     scores: `[N, L]`, the highest ranks first. Of equal scores the item with the
@@ -153,7 +134,7 @@ def summarize(totals, *, level=0.9, replicates=200, seed=0):
   """What a log says about a ranker.
 
   Args:
-    totals: `log_totals.LogTotals` of the ranker.
+    totals: `LogTotals` of the ranker.
     level: the share of bootstrap replicates in the interval.
     replicates: how many there are.
     seed: an int, of their draws of requests.
@@ -181,7 +162,7 @@ def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
   not widen the intervals.
 
   Args:
-    totals: `log_totals.LogTotals` of the ranker.
+    totals: `LogTotals` of the ranker.
     baseline: that of the other: the same settings, updated with the same log.
     level: as in `summarize`, and so are the others.
     replicates: a number.
@@ -217,12 +198,8 @@ def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
 
 def _estimates(rankers, level, replicates, seed):
   """The `Estimate`s of one ranker, or the differences of two, by name."""
-  if not 0 < level < 1:
-    raise ValueError(f"`level` must be in (0, 1), but is {level}; 0.9 leaves "
-                     "out a twentieth at each end.")
-  if checks.positive("replicates", replicates) < 2:
-    raise ValueError("`replicates` must be at least 2, but is 1; 200 are "
-                     "enough for an interval.")
+  checks.check_level(level)
+  replicates = checks.check_count("replicates", replicates, least=2)
   tables = np.stack([totals.table() for totals in rankers], axis=1)
   values = _difference(_values(tables.sum(axis=0)))
   drawn = _difference(_values(_drawn_sums(tables, replicates, seed)))
@@ -231,7 +208,7 @@ def _estimates(rankers, level, replicates, seed):
   error = np.nanstd(np.where(known, drawn, 0.0), axis=0, ddof=1)
   names = [f"{name}@{n}" for name in _WITH_CUTOFF for n in rankers[0].topn]
   ends = np.where(known, [low, high, error], np.nan).T.tolist()
-  return {name: Estimate(value, *row) for name, value, row in zip(
+  return {name: bootstrap.Estimate(value, *row) for name, value, row in zip(
       [*names, "arp"], values.tolist(), ends)}
 
 
@@ -290,11 +267,11 @@ def click_likelihood(feedback, click_probability, positions, weights=None):
   >>> click_likelihood([[1, 0]], [[0.5, 0.75]], [[1, 3]]).by_position.tolist()
   [2.0, nan, 4.0]
   """
-  feedback = checks.lists("feedback", feedback)
-  positions = checks.lists("positions", positions, feedback.shape)
-  probability = checks.lists(
+  feedback = checks.check_lists("feedback", feedback)
+  positions = checks.check_lists("positions", positions, feedback.shape)
+  probability = checks.check_lists(
       "click_probability", click_probability, feedback.shape)
-  weights = np.ones(feedback.shape) if weights is None else checks.lists(
+  weights = np.ones(feedback.shape) if weights is None else checks.check_lists(
       "weights", weights, feedback.shape)
   mask = valid_items(feedback) & (positions >= 1) & (weights != 0)
   checks.check_values(
@@ -361,7 +338,7 @@ class LogTotals:
   """
 
   def __init__(self, *, topn=(3, 5, 10), max_weight=None):
-    self.topn = tuple(checks.positive("topn", n) for n in topn)
+    self.topn = tuple(checks.check_count("topn", n) for n in topn)
     checks.check_max_weight(max_weight)
     self.max_weight = max_weight
     self._tables = [np.zeros([0, 3 + 3 * len(self.topn)])]
@@ -480,37 +457,40 @@ class _Log(NamedTuple):
 def _checked_log(scores, feedback, positions, click_relevant, click_irrelevant,
                  scale, weights):
   """The arguments of `LogTotals.update` as a `_Log`, or a `ValueError`."""
-  feedback = lists("feedback", feedback)
+  feedback = checks.check_lists("feedback", feedback)
   shape = feedback.shape
-  scores = lists("scores", scores, shape)
-  positions = lists("positions", positions, shape)
-  click_relevant = lists("click_relevant", click_relevant, shape)
+  scores = checks.check_lists("scores", scores, shape)
+  positions = checks.check_lists("positions", positions, shape)
+  click_relevant = checks.check_lists("click_relevant", click_relevant, shape)
   valid = valid_items(feedback)
-  check_values(
+  checks.check_values(
       "click_relevant", click_relevant, valid & ~(
           np.isfinite(click_relevant) & (click_relevant >= 0)),
       "hold probabilities", "0 leaves an item out")
   mask = valid & (positions >= 1) & (click_relevant > 0)
-  check_values("scores", scores, mask & ~np.isfinite(scores), "be finite",
-               "the ranker has diverged, or lacks items of the log")
+  checks.check_values(
+      "scores", scores, mask & ~np.isfinite(scores), "be finite",
+      "the ranker has diverged, or lacks items of the log")
   if click_irrelevant is not None:
-    click_irrelevant = lists("click_irrelevant", click_irrelevant, shape)
-    check_values(
+    click_irrelevant = checks.check_lists(
+        "click_irrelevant", click_irrelevant, shape)
+    checks.check_values(
         "click_irrelevant", click_irrelevant, mask & ~(
             (click_irrelevant >= 0) & (click_irrelevant <= click_relevant)),
         "be from 0 to `click_relevant`",
         "relevant items are not clicked less than others")
-    check_values(
+    checks.check_values(
         "feedback", feedback, mask & (feedback != 0) & (feedback != 1),
         "be 0 or 1 with `click_irrelevant`, which is a chance of clicks",
         "leave `click_irrelevant` out, or evaluate `feedback > 0`")
-  scale = _broadcast("scale", scale, shape)
-  check_values(
+  scale = checks.check_lists_or_number("scale", scale, shape)
+  checks.check_values(
       "scale", scale, mask & ~(np.isfinite(scale) & (scale > 0)),
       "be greater than 0",
       "give `click_relevant` at position 1, minus `click_irrelevant` there")
-  weights = _broadcast("weights", 1.0 if weights is None else weights, shape)
-  check_values(
+  weights = checks.check_lists_or_number(
+      "weights", 1.0 if weights is None else weights, shape)
+  checks.check_values(
       "weights", weights, mask & ~(np.isfinite(weights) & (weights >= 0)),
       "be at least 0", "0 leaves a request or an item out")
   return _Log(

@@ -26,9 +26,9 @@ class Harvest:
   """Examination relative to position 1, and what the log has to tell it.
 
   Attributes:
-    adjacent: an `estimates.Estimate` of `[K]`, see `swaps.adjacent_chain`.
-    pivot: likewise, see `swaps.pivot`.
-    all_pairs: likewise, see `swaps.all_pairs`; the most precise.
+    adjacent: a `bootstrap.Estimate` of `[K]`, see `adjacent_chain`.
+    pivot: likewise, see `pivot`.
+    all_pairs: likewise, see `all_pairs`; the most precise.
     swap_counts: `[K, K]` int, the items seen at both positions; 0 on the
       diagonal.
     num_items: `[K]` int, the items seen at the position and elsewhere, too.
@@ -83,12 +83,12 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   >>> result.pivot.value.tolist(), result.swap_counts.tolist()
   ([1.0, 0.5], [[0, 1], [1, 0]])
   """
-  num_positions = checks.positive("num_positions", num_positions)
+  num_positions = checks.check_count("num_positions", num_positions)
   positions, requests = checks.check_rows(positions, requests, num_positions)
   clicked = checks.check_booleans("clicked", clicked, positions.shape)
-  items = checks.as_int64("items", items)
+  items = checks.check_integers("items", items)
   checks.check_shape("items", items, positions.shape, "one for each row")
-  min_swaps = checks.positive("min_swaps", min_swaps)
+  min_swaps = checks.check_count("min_swaps", min_swaps)
   weights = checks.check_weights(weights, positions.shape)
   known = (items >= 0) & (positions > 0) & (weights > 0)
   items = np.unique(items[known], return_inverse=True)[1]
@@ -141,7 +141,7 @@ def randomized_click_rate(positions, clicked, requests, randomized,
     seed: of the bootstrap.
 
   Returns:
-    An `estimates.Estimate` of `[K]`, relative to position 1; NaN where nothing
+    A `bootstrap.Estimate` of `[K]`, relative to position 1; NaN where nothing
     was displayed, and everywhere without a click at position 1. `high` is NaN
     where `low` is 0, as in `harvest`.
 
@@ -155,7 +155,7 @@ def randomized_click_rate(positions, clicked, requests, randomized,
   ...                       [0, 1, 0, 1], [True] * 4, 2).value.tolist()
   [1.0, 0.5]
   """
-  num_positions = checks.positive("num_positions", num_positions)
+  num_positions = checks.check_count("num_positions", num_positions)
   positions, requests = checks.check_rows(positions, requests, num_positions)
   clicked = checks.check_booleans("clicked", clicked, positions.shape)
   randomized = checks.check_booleans(

@@ -179,10 +179,10 @@ def run(name, task):
 
   Args:
     name: a key of `PEERS`.
-    task: a `experiments.task.Task` of clicks.
+    task: a `task.Task` of clicks.
 
   Returns:
-    A `experiments.run.Outcome` whose model is `Trees`. Its examination is None:
+    An `Outcome` whose model is `Trees`. Its examination is None:
     LightGBM does not give its position effects away, and XGBoost's ratios, by
     which the clicks are weighted that pick a number of trees, hold relevance
     and are drawn to 1, see `baselines.pairwise_debiasing.ClickRatios`.

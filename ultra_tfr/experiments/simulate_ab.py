@@ -238,9 +238,9 @@ def run_ab_test(lists: RankingLists, scores_a, scores_b, click_model, *,
   if not len(lists):
     raise ValueError("`lists` must hold at least one list, but is empty; give "
                      "the queries that users have.")
-  days = checks.positive("days", days)
-  visits_per_day = checks.positive("visits_per_day", visits_per_day)
-  num_positions = checks.positive("num_positions", num_positions)
+  days = checks.check_count("days", days)
+  visits_per_day = checks.check_count("visits_per_day", visits_per_day)
+  num_positions = checks.check_count("num_positions", num_positions)
   shown = []
   # The click model needs no features, which may be large.
   bare = dataclasses.replace(lists, features=lists.features[:, :0])

@@ -34,7 +34,7 @@ class Results:
     Args:
       feedback: `"click"` or `"dwell"`.
       method: its name.
-      outcome: a `experiments.run.Outcome`.
+      outcome: an `Outcome`.
       true_examination: `[K]`, or None.
     """
     runs = self._outcomes.setdefault(feedback, {}).setdefault(method, [])
@@ -103,7 +103,7 @@ def gap_closed(by_method, name, key="ndcg@10"):
   """The share of the way from naive to oracle that a method goes.
 
   Args:
-    by_method: outcomes by method name, lists of `experiments.run.Outcome`.
+    by_method: outcomes by method name, lists of `Outcome`.
     name: the method.
     key: the metric.
 

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import os
+from typing import Any
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -41,12 +43,12 @@ class FittedLog:
   """
 
   model: tf.keras.Model
-  bias: Bias
+  bias: Optional[Bias]
   schema: dict
   history: dict
   validation: dict
 
-  def save(self, folder):
+  def save(self, folder: str) -> None:
     """Writes everything that a later command needs.
 
     The folder gets the exported ranking model (`model`), the model with all
@@ -67,7 +69,7 @@ class FittedLog:
         "inputs": scorers.input_names(self.schema["statistics"])})
 
 
-def load(folder):
+def load(folder: str) -> "FittedLog":
   """Reads what `FittedLog.save` wrote.
 
   Args:
@@ -92,7 +94,8 @@ def load(folder):
                    config["validation"])
 
 
-def default_steps(num_requests, batch_size, validate_every):
+def default_steps(num_requests: int, batch_size: int,
+                  validate_every: int) -> int:
   """About ten passes over a log, at least 200 batches and at most 3000.
 
   Args:
@@ -116,7 +119,9 @@ def default_steps(num_requests, batch_size, validate_every):
   return epochs * validate_every
 
 
-def fit(log, method_name, settings, *, seed=0, logs_folder=None, verbose=0):
+def fit(log: Any, method_name: str, settings: trainer.Settings, *,
+        seed: int = 0, logs_folder: Optional[str] = None,
+        verbose: int = 0) -> "FittedLog":
   """Trains a method on the training part of a log.
 
   The parameters that are kept are those with the best self-normalised DCG@10
@@ -217,7 +222,7 @@ def _validation(keeper):
   return output.plain(values)
 
 
-def check_can_teach(log):
+def check_can_teach(log: Any) -> None:
   """Raises a `ValueError` if no request tells one item from another.
 
   Args:
@@ -230,8 +235,8 @@ def check_can_teach(log):
     lowest = np.where(counts, batch.feedback, np.inf).min(axis=1)
     if np.any(highest > lowest):
       return
-    clicked |= np.any(highest > 0)
-    unclicked |= np.any(lowest <= 0)
+    clicked |= bool(np.any(highest > 0))
+    unclicked |= bool(np.any(lowest <= 0))
   if not clicked:
     reason = "no row has feedback; check `feedback`"
   elif not unclicked:

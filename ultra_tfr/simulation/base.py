@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ultra_tfr.checks import probabilities
+from ultra_tfr import checks
 
 
 class Simulated(NamedTuple):
@@ -33,12 +33,9 @@ class ClickModel:
   """
 
   def __init__(self, click_noise: float = .1, max_grade: int = 4):
-    self.click_noise = float(probabilities("click_noise", click_noise))
-    if max_grade != int(max_grade) or max_grade < 1:
-      raise ValueError(
-          "`max_grade` must be an integer of at least 1, but is "
-          f"{max_grade}; give the highest grade of the data.")
-    self.max_grade = int(max_grade)
+    self.click_noise = float(
+        checks.check_probabilities("click_noise", click_noise))
+    self.max_grade = checks.check_count("max_grade", max_grade)
 
   def relevance(self, labels) -> np.ndarray:
     """Returns (2^y-1)/(2^ymax-1) of grades y, float64, and 0 on padding.

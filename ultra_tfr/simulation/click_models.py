@@ -52,8 +52,8 @@ class PositionBasedModel(base.ClickModel):
   def __init__(self, examination=None, eta: float = 1.,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.eta = checks.not_negative("eta", eta)
-    self.examination_by_position = checks.vector(
+    self.eta = checks.check_not_negative("eta", eta)
+    self.examination_by_position = checks.check_curve(
         "examination", _EXAMINATION if examination is None else examination)
 
   def examination(self, num_positions: int) -> np.ndarray:
@@ -101,10 +101,10 @@ class TrustBiasModel(PositionBasedModel):
     super().__init__(examination, eta, click_noise, max_grade)
     self.trust_positive = (
         None if trust_positive is None else
-        checks.vector("trust_positive", trust_positive))
+        checks.check_curve("trust_positive", trust_positive))
     self.trust_negative = (
         None if trust_negative is None else
-        checks.vector("trust_negative", trust_negative))
+        checks.check_curve("trust_negative", trust_negative))
 
   def trust(self, num_positions: int):
     """Returns `(e+, e-)` at the positions 1 to `num_positions`, float64."""
@@ -148,11 +148,11 @@ class UserBrowsingModel(base.ClickModel):
   def __init__(self, examination=None, eta: float = 1.,
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.eta = checks.not_negative("eta", eta)
+    self.eta = checks.check_not_negative("eta", eta)
     rows = _EXAMINATION_BY_DISTANCE if examination is None else examination
     self.table = np.zeros((len(rows), len(rows)))
     for index, row in enumerate(rows):
-      row = checks.vector("examination", row)
+      row = checks.check_curve("examination", row)
       if row.size != index + 1:
         raise ValueError(
             f"Row {index + 1} of `examination` must have {index + 1} values, "
@@ -231,7 +231,7 @@ class CascadeModel(_SequentialModel):
   def __init__(self, continuation=0., click_noise: float = .1,
                max_grade: int = 4):
     super().__init__(click_noise, max_grade)
-    self.continuation = checks.vector(
+    self.continuation = checks.check_curve(
         "continuation", np.atleast_1d(continuation))
 
   def _continuation(self, labels, positions):
@@ -262,9 +262,9 @@ class DynamicBayesianModel(_SequentialModel):
                click_noise: float = .1, max_grade: int = 4):
     super().__init__(click_noise, max_grade)
     self.satisfaction = float(
-        checks.probabilities("satisfaction", satisfaction))
+        checks.check_probabilities("satisfaction", satisfaction))
     self.continuation = float(
-        checks.probabilities("continuation", continuation))
+        checks.check_probabilities("continuation", continuation))
 
   def _continuation(self, labels, positions):
     del positions  # Only the items' grades matter.

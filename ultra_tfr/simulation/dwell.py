@@ -62,7 +62,7 @@ def simulate_dwell(labels, clicks, seed, positions=None, rank_offset: int = 1,
     raise ValueError(
         '`max_grade_divisor` must be "grade" or "sqrt", but is '
         f'{max_grade_divisor!r}; "grade" is the paper\'s.')
-  noise = float(checks.probabilities("noise", noise))
+  noise = float(checks.check_probabilities("noise", noise))
   labels = base.grades(labels, max_grade)
   clicks = np.asarray(clicks, dtype=np.float64)
   if clicks.shape != labels.shape:

@@ -114,15 +114,15 @@ def simulate_log(num_requests, *, num_items=2000,
     >>> truth.examination["desktop"].round(2).tolist()
     [0.76, 0.71, 0.47]
   """
-  num_requests = checks.positive("num_requests", num_requests)
-  days = checks.positive("days", days)
+  num_requests = checks.check_count("num_requests", num_requests)
+  days = checks.check_count("days", days)
   checks.check_choice("logger", logger, LOGGERS)
-  randomized = float(checks.probabilities("randomized", randomized))
+  randomized = float(checks.check_probabilities("randomized", randomized))
   positions = _checked_positions(positions)
   size = len(positions)
   examination = _curves(examination, positions)
   trust_negative = _by_position("trust_negative", trust_negative, size)
-  num_items = checks.positive("num_items", num_items)
+  num_items = checks.check_count("num_items", num_items)
   if num_items < 2 * _CHOICE * size:
     raise ValueError(
         f"`num_items` must be at least {2 * _CHOICE * size} to fill {size} "
@@ -255,7 +255,7 @@ def _draw_distinct(rng, shares, num_rows, size):
 
 
 def _checked_positions(positions):
-  positions = checks.as_int64("positions", positions)
+  positions = checks.check_integers("positions", positions)
   if (positions.ndim != 1 or not positions.size or positions[0] < 1 or
       np.any(np.diff(positions) < 1)):
     raise ValueError(
@@ -279,7 +279,7 @@ def _curves(examination, positions):
 
 
 def _by_position(name, values, size):
-  values = checks.probabilities(name, values)
+  values = checks.check_probabilities(name, values)
   if values.ndim:
     checks.check_shape(name, values, (size,), "one for each of `positions`")
   return np.broadcast_to(values, size)

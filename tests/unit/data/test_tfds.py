@@ -174,7 +174,7 @@ def test_no_ranking_collection(tmp_path, name, message):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"max_queries": 0}, "`max_queries` must be an integer of at least 1"),
+    ({"max_queries": 0}, "`max_queries` must be a whole number of at least 1"),
     ({"non_finite": "drop"}, "`non_finite` must be one of .* is 'drop'"),
 ])
 def test_bad_arguments(change, message):

@@ -51,10 +51,11 @@ def test_position_follows_scores_without_pairs():
 
 @pytest.mark.parametrize("change, message", [
     ({"scores": [1.]}, r"`scores` must have the shape \[2\].*\[1\]"),
-    ({"scores": [1., np.nan]}, "`scores` .* row 1 has nan; leave out"),
-    ({"scores": [np.inf, 1.]}, "`scores` .* row 0 has inf"),
+    ({"scores": [1., np.nan]}, "`scores` .* scores.1. is nan; leave out"),
+    ({"scores": [np.inf, 1.]}, "`scores` .* scores.0. is inf"),
     ({"positions": [1., 2.]}, "`positions` must hold integers"),
-    ({"positions": [1, -2]}, "`positions` must be in 0 to .* row 1 has -2"),
+    ({"positions": [1, -2]},
+     "`positions` must be in 0 to .* positions.1. is -2"),
     ({"level": 0.}, "`level` must be between 0 and 1"),
 ])
 def test_bad_arguments_of_position_follows_scores(change, message):

@@ -240,10 +240,11 @@ CLICKS = {"feedback": [[1, 0], [0, 1]], "positions": [[1, 2], [1, 2]],
      r"`feedback` must be 0 or 1 with `click_irrelevant`.* is 2.0; leave"),
     ({"scale": 0.0}, r"`scale` must be greater than 0, but scale\[0, 0\]"),
     ({"weights": -1.0}, r"`weights` must be at least 0, but weights\[0, 0\]"),
-    ({"topn": (0,)}, "`topn` must be an integer of at least 1, but is 0"),
+    ({"topn": (0,)}, "`topn` must be a whole number of at least 1, but is 0"),
     ({"max_weight": 0.0}, "`max_weight` must be greater than 0, but is 0.0"),
-    ({"level": 90}, r"`level` must be in \(0, 1\), but is 90"),
-    ({"replicates": 1}, "`replicates` must be at least 2, but is 1"),
+    ({"level": 90}, "`level` must be between 0 and 1, but is 90"),
+    ({"replicates": 1},
+     "`replicates` must be a whole number of at least 2, but is 1"),
 ])
 def test_messages(wrong, message):
   with pytest.raises(ValueError, match=message):

@@ -273,7 +273,7 @@ def test_bad_sample_arguments(call, message):
     (lambda: click_models.UserBrowsingModel([[.5], [.5]]),
      "Row 2 of `examination` must have 2 values, but has 1"),
     (lambda: click_models.CascadeModel(continuation=2.),
-     r"`continuation` .* \[2.0\]"),
+     r"`continuation` .*\[0\] is 2.0"),
     (lambda: click_models.DynamicBayesianModel(satisfaction=-1.),
      "`satisfaction` .* -1.0"),
     (lambda: click_models.DynamicBayesianModel(continuation=-1.),

@@ -31,9 +31,9 @@ class ClickLog:
     pool_deeper: whether deeper positions share the last.
     contexts: names by context id; one, "all", without contexts.
     split: the shares of the validation and the test part.
-    parts: `log_store.LoggedLists` by name: "train", "valid" and "test".
+    parts: `requests.LoggedLists` by name: "train", "valid" and "test".
     statistics: of the features, see `log_statistics`.
-    summary: see `log_summary`; `summary_text()` shows it.
+    summary: see `summary`; `summary_text()` shows it.
     feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
   """
 
@@ -191,7 +191,7 @@ def _check_arguments(columns, schema, positions, num_positions, valid, test,
           "`positions` must name each position once, the first one first, but "
           f"is {positions!r}.")
   if num_positions is not None:
-    checks.positive("num_positions", num_positions)
+    checks.check_count("num_positions", num_positions)
   if not (valid >= 0 and test >= 0 and valid + test <= 1 + _NO_SHARE):
     raise ValueError(
         "`valid` and `test` must be shares that sum to at most 1, but are "

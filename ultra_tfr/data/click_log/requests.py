@@ -105,7 +105,7 @@ class LoggedLists:
     Raises:
       ValueError: if the log was closed.
     """
-    batch_size = checks.positive("batch_size", batch_size)
+    batch_size = checks.check_count("batch_size", batch_size)
     generator = None if seed is None else np.random.default_rng(seed)
     paths = list(self._paths)
     if generator is not None:
