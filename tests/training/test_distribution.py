@@ -32,7 +32,8 @@ def mirrored(tmp_path_factory):
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.smoke
-def test_case_a59_two_replicas_train_as_one_device(mirrored, scenario):
+def test_two_replicas_train_as_one_device(mirrored, scenario):
+  """Users' variables that change in a replica failed, or did not add up."""
   worker_program.assert_as_one_device(mirrored, scenario)
 
 
@@ -77,7 +78,8 @@ def _make_model(bias, heads=2, learning_rate=.1, jit_compile=False):
 
 @pytest.mark.parametrize("trust_bias, heads", [
     (None, 2), ("pairwise", 3)])
-def test_case_a61_xla_changes_nothing(trust_bias, heads):
+def test_xla_changes_nothing(trust_bias, heads):
+  """Losses that select items have sizes that XLA cannot compile."""
   results = []
   for jit_compile in (False, True):
     bias = layers.PositionBias(NUM_POSITIONS, trust_bias=trust_bias)
@@ -144,7 +146,11 @@ class _Watch(tf.keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_case_a62_the_compiled_step_sees_each_theta(jit_compile):
+def test_the_compiled_step_sees_each_theta(jit_compile):
+  """What a user's callback changed did not reach a step traced before it.
+
+  So it is with Python numbers, and so it must not be with propensities.
+  """
   # One batch again and again by a model that stands still: the loss can change
   # with the propensities only.
   features, clicks = [values[:LISTS] for values in _make_data()]
@@ -164,7 +170,8 @@ def test_case_a62_the_compiled_step_sees_each_theta(jit_compile):
   np.testing.assert_allclose(watch.losses, expected, rtol=1e-5)
 
 
-def test_case_a63_the_callback_compiles_nothing(monkeypatch):
+def test_the_callback_compiles_nothing(monkeypatch):
+  """A callback that compiles the model breaks the `fit` that it is part of."""
   bias = layers.PositionBias(NUM_POSITIONS)
   model, watch = _make_model(bias), _Watch(bias)
   monkeypatch.setattr(model, "compile", lambda *_: pytest.fail("compiled"))
@@ -180,7 +187,11 @@ def test_case_a63_the_callback_compiles_nothing(monkeypatch):
 
 @pytest.mark.parametrize("layer_outside, model_outside", [
     (True, False), (False, True)])
-def test_case_a60_a_layer_from_another_scope(layer_outside, model_outside):
+def test_a_layer_from_another_scope_is_an_error(layer_outside, model_outside):
+  """Who leaves a layer or model outside of the strategy's scope is told so.
+
+  TensorFlow fails too, but in words about the variables.
+  """
   strategy = tf.distribute.MirroredStrategy(["CPU:0"])
   outside = tf.distribute.get_strategy()
   with (outside if layer_outside else strategy).scope():

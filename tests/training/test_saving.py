@@ -230,8 +230,11 @@ def test_tables_of_another_size(saved):
 # Together with Keras's own callback.
 
 
-def test_case_a64_backup_of_a_model_that_is_built_first(tmp_path):
-  # Before `build` there is nothing to restore: Keras warns of such a model.
+def test_a_backup_brings_back_a_model_that_was_built_first(tmp_path):
+  """An interrupted run goes on from Keras's backup, propensities too.
+
+  Before `build` there is nothing to restore, and Keras only warns of it.
+  """
   features, feedback = _data()
   tf.keras.utils.set_random_seed(0)
   bias = PositionBias(NUM_POSITIONS)
@@ -273,7 +276,8 @@ def test_case_a64_backup_of_a_model_that_is_built_first(tmp_path):
 @pytest.mark.parametrize("reduction", ["auto", "sum", "none"])
 @pytest.mark.parametrize("lambda_weight", [
     None, tfr.keras.losses.NDCGLambdaWeight(topn=3)])
-def test_case_a65_a_loss_survives_json(lambda_weight, reduction):
+def test_a_loss_survives_json(lambda_weight, reduction):
+  """Losses could not be loaded again: their configuration was no JSON."""
   bias = PositionBias(NUM_POSITIONS, trust_bias="pairwise", smoothing=3.)
   loss = UnbiasedPairwiseLoss(
       bias, lambda_weight=lambda_weight, max_weight=5., min_gap=.5, seed=3,

@@ -96,7 +96,8 @@ def test_standalone_keras_3_may_come_first(tmp_path):
     "import tensorflow as tf; tf.keras.Model",
     "from tensorflow.keras import layers",
 ])
-def test_case_a66_keras_3_already_loaded(use, tmp_path):
+def test_a_loaded_keras_3_is_an_import_error(use, tmp_path):
+  """Users' models of Keras 3 were refused late, far from the wrong import."""
   message = _error(f"{use}\nimport ultra_tfr.compat", tmp_path)
   assert "Keras 3 is already loaded" in message
   assert "import ultra_tfr before anything that uses tf.keras" in message

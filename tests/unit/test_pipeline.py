@@ -66,8 +66,13 @@ def _builder(pattern, example=None, list_size=None, batch=8, binary=False,
 
 
 @pytest.mark.parametrize("list_size", [None, 3, 9])
-def test_case_a54_order_and_positions_survive_truncation(
+def test_order_and_positions_survive_truncation(
     files, list_size):
+  """A limit of the list size kept items at random, and dropped their clicks.
+
+  What is kept is the head of each list, with its positions, and lost feedback
+  is counted.
+  """
   pattern, lists = files
   example = {"doc": _INT(-1), **_EXAMPLE}
   builder = _builder(pattern, example, list_size)
@@ -137,7 +142,8 @@ def test_what_y_true_is_packed_of(files):
     ({"example": {"bm25": _FLOAT}}, UserWarning, "'bm25' .* missing"),
     ({"example": {"rank": _INT()}}, ValueError, "`example_feature.*rank"),
 ])
-def test_case_a56_wrong_names_and_types(files, options, error, message):
+def test_wrong_names_and_types_are_told(files, options, error, message):
+  """A user misspelt a feature: all had its default, and the loss stayed 0."""
   expect = pytest.warns if error is UserWarning else pytest.raises
   with expect(error, match=message):
     _builder(files[0], **options).build_train_dataset()
@@ -288,7 +294,11 @@ for name in ("ultra_tfr", "tensorflow_ranking", "tf_keras"):
 
 
 @pytest.mark.smoke
-def test_case_a67_a68_serving_needs_only_tensorflow(trained, files, tmp_path):
+def test_serving_needs_only_tensorflow(trained, files, tmp_path):
+  """Users' exports took ELWC only, or had lost the names of their inputs.
+
+  Both signatures, of ELWC and of tensors, give the model's own scores.
+  """
   run, folder = trained
   path = folder / "export" / "best_model_by_metric"
   # What is served has no feedback and no positions, and lists of 9 items.

@@ -82,7 +82,8 @@ def test_examination_is_recovered_by_fit_from_a_skilled_order():
   assert _error(bias) < 0.03
 
 
-def test_case_a30_examination_comes_closer_and_survives_further_fits():
+def test_examination_comes_closer_and_survives_further_fits():
+  """An implementation set propensities back in each step: they never moved."""
   bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9)
   model = _model(2, bias)
   callback = ultra_tfr.callbacks.PropensityEM()
@@ -101,7 +102,8 @@ def test_case_a30_examination_comes_closer_and_survives_further_fits():
   assert errors[4] < 0.75 * errors[0]
 
 
-def test_case_a30_state_is_kept_from_batch_to_batch():
+def test_each_batch_goes_on_where_the_last_one_ended():
+  """An implementation made propensities anew, at 0.9, in each step."""
   bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9)
   model = _model(2, bias)
   seen = []
@@ -140,7 +142,8 @@ def _train_on(y_true, bias, *callbacks, epochs=1, **options):
   return history.history["loss"]
 
 
-def test_case_a32_padded_slots_are_not_counted_as_unclicked():
+def test_padded_slots_are_not_counted_as_unclicked():
+  """An implementation took padding for items that nobody clicked."""
   # List A has 3 items and list B has 10, all of B's are clicked but one.
   y_true = np.full([2, 10], -1.0, np.float32)
   y_true[0, :3] = [1, 0, 0]
@@ -155,7 +158,8 @@ def test_case_a32_padded_slots_are_not_counted_as_unclicked():
   np.testing.assert_allclose(bias.examination.numpy()[0], expected, rtol=1e-5)
 
 
-def test_case_a32_a_position_that_is_never_shown_keeps_its_value():
+def test_a_position_that_is_never_shown_keeps_its_value():
+  """Where only padding stood there is nothing to learn from."""
   y_true = np.array([[1, 0, -1], [0, 0, np.nan]], np.float32)
   bias = ultra_tfr.layers.PositionBias(3, initial_examination=[0.9, 0.6, 0.3])
   _train_on(y_true, bias, epochs=3)

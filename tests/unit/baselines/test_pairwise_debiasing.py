@@ -73,7 +73,8 @@ def test_the_first_update_is_that_of_the_loop(regularization):
         sums[:, column], now, regularization, 1e-3), rtol=1e-4)
 
 
-def test_case_a31_pairs_of_the_whole_batch_are_summed():
+def test_pairs_of_the_whole_batch_are_summed():
+  """An implementation assigned where it should add: the last pair counted."""
   layer = ClickRatios(3)
   layer.start_collecting()
   PairwiseDebiasingLoss(layer)([[1.0, 0.0, 0.0]] * 2, [[0.0] * 3] * 2)

@@ -153,7 +153,8 @@ def _corrected(bias, clicked):
   return 0.5 - tape.gradient(value, scores).numpy()[0, 0]
 
 
-def test_case_a35_values():
+def test_a_click_is_corrected_by_an_affine_map():
+  """Where users trust positions, dividing by a propensity is not enough."""
   bias = PositionBias(1, trust_bias="position", examination=[0.5],
                       trust_positive=0.9, trust_negative=0.1)
   click, none = _corrected(bias, True), _corrected(bias, False)
@@ -164,7 +165,8 @@ def test_case_a35_values():
 
 
 @pytest.mark.parametrize("theta", [0.9, 0.25])
-def test_case_a35_limit_is_inverse_propensity_weighting(theta):
+def test_trust_that_is_never_wrong_leaves_inverse_propensities(theta):
+  """Without noise the correction must be the one that users know."""
   trusting = PositionBias(1, trust_bias="position", examination=[theta],
                           trust_positive=1.0, trust_negative=0.0)
   for bias in (trusting, PositionBias(1, examination=[theta])):
@@ -173,7 +175,8 @@ def test_case_a35_limit_is_inverse_propensity_weighting(theta):
 
 
 @pytest.mark.parametrize("max_weight", [None, 5.0])
-def test_case_a35_equal_trust_is_clipped(max_weight):
+def test_equal_trust_is_clipped(max_weight):
+  """Clicks that say nothing of relevance would divide by zero."""
   bias = PositionBias(1, trust_bias="position", examination=[0.5],
                       trust_positive=0.4, trust_negative=0.4)
   bias.start_collecting()

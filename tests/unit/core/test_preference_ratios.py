@@ -46,7 +46,8 @@ def test_sums_equal_the_double_loop():
       baseline_oracles.ratio_sums(LISTS, CLICKED, UNCLICKED), rtol=1e-10)
 
 
-def test_case_a31_all_pairs_are_summed():
+def test_all_pairs_are_summed():
+  """An implementation assigned where it should add: the last pair counted."""
   # Three documents, scores 0, a click on position 1, t- = 1.
   losses = math.log(2.0) * tf.constant(
       [[[0.0, 1.0, 1.0], [0.0] * 3, [0.0] * 3]], tf.float64)
@@ -67,7 +68,8 @@ def test_pair_weights():
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 3.0])
-def test_case_a37_any_regularization(p):
+def test_any_regularization(p):
+  """Users had to edit the regularizer in the source."""
   sums = [4.0, 9.0, 1.0, 0.25]
   found = preference_ratios.ratios(
       tf.constant([sums], tf.float64), tf.ones([1, K], tf.float64), p, 1e-3)

@@ -120,7 +120,8 @@ def _frame():
       "device": [1, 0, 1, 2, 0, 1, 2, 2]})
 
 
-def test_case_a55_a_frame_gives_a_record_a_query(tmp_path):
+def test_a_frame_gives_a_record_a_query(tmp_path):
+  """What users ask most often: how does a data frame become ELWC?"""
   frame = _frame()
   path = tmp_path / "frame.tfrecord"
   elwc.write_elwc(path, ElwcLists.from_frame(frame, "query", ["device"]))

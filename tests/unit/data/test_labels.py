@@ -41,7 +41,11 @@ def test_from_function():
   assert seen["dwell"][1, 1] == 0.
 
 
-def test_case_a16_dwell_units_skew_and_missing():
+def test_dwell_of_any_unit_may_be_skewed_or_missing():
+  """Users' dwell is in seconds or milliseconds, up to hours, or missing.
+
+  A missing time is masked, and what cannot be a time is an error by name.
+  """
   dwell = np.array([0., 1500., 2000000., np.nan])
   in_ms = labels.weighted_sum({"dwell": dwell}, {"dwell": 1.})
   in_s = labels.weighted_sum({"dwell": dwell / 1000.}, {"dwell": 1.})

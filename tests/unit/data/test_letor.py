@@ -103,7 +103,8 @@ def test_damaged_or_misnamed_archives(tmp_path):
     _fails(str(path), None, "cannot be read", "complete")
 
 
-def test_case_a45_qid_not_contiguous(tmp_path):
+def test_a_query_in_two_places_is_an_error(tmp_path):
+  """Readers made two lists of a query whose rows are not together."""
   path = _write(
       tmp_path, "1 qid:1 1:1\n0 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
   _fails(path, 4, "qid 1", "line 2", "sort the file by qid")
@@ -114,7 +115,8 @@ def test_qid_spellings_are_one_list(tmp_path):
   assert lists.list_sizes.tolist() == [2]
 
 
-def test_case_a46_index_base_is_explicit(tmp_path):
+def test_index_base_is_explicit(tmp_path):
+  """Readers guessed it, and shifted the features of files without index 0."""
   train = _write(tmp_path, "1 qid:1 0:5 1:6\n", "train.txt")
   test = _write(tmp_path, "1 qid:1 1:7\n", "test.txt")
   lists = letor.read_letor(train, index_base=0)
@@ -140,12 +142,14 @@ def test_number_of_features_is_forced(tmp_path):
     letor.read_letor(path, num_features=0)
 
 
-def test_case_a47_unordered_features(tmp_path):
+def test_features_in_any_order(tmp_path):
+  """Readers failed on features that are not in the order of their indexes."""
   lists = letor.read_letor(_write(tmp_path, "1 qid:1 3:3 1:1\n0 qid:1 2:2\n"))
   assert lists.features.tolist() == [[1, 0, 3], [0, 2, 0]]
 
 
-def test_case_a48_comments_and_doc_ids(tmp_path):
+def test_comments_may_hold_doc_ids(tmp_path):
+  """Readers rejected lines of LETOR, which end in `#docid = ...`."""
   lists = letor.read_letor(_write(tmp_path, (
       "1 qid:1 1:1 #docid = GX000-00-0000000 inc = 1 prob = 0.0246906\n"
       "1 qid:1 1:1 # docid=B\n"
@@ -159,7 +163,8 @@ def test_case_a48_comments_and_doc_ids(tmp_path):
   assert lists.doc_ids is None
 
 
-def test_case_a49_blank_lines(tmp_path):
+def test_blank_lines_are_skipped(tmp_path):
+  """A reader counted blank lines as documents."""
   lists = letor.read_letor(_write(
       tmp_path, "\n1 qid:1 1:1\r\n\r\n  \n0 qid:1 1:2\n\n1 qid:2 1:3"))
   assert lists.features[:, 0].tolist() == [1, 2, 3]
@@ -167,7 +172,8 @@ def test_case_a49_blank_lines(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2"])
-def test_case_a50_compressed_equals_plain(tmp_path, ending):
+def test_compressed_equals_plain(tmp_path, ending):
+  """Data sets come compressed, and users had to unpack them."""
   text = "1 qid:1 1:1.25 #docid = A\n0 qid:2 2:2 #docid = B\n"
   plain = letor.read_letor(_write(tmp_path, text))
   packed = letor.read_letor(_write(tmp_path, text, "data.txt" + ending))
@@ -177,7 +183,8 @@ def test_case_a50_compressed_equals_plain(tmp_path, ending):
 
 @pytest.mark.parametrize("value", [
     "1.7976931348623157e308", "-1e39", "nan", "inf", "-inf"])
-def test_case_a58_values_out_of_range(tmp_path, value, monkeypatch):
+def test_values_out_of_range_are_errors_or_zero(tmp_path, value, monkeypatch):
+  """Files hold the largest float64 for what is missing: inf in float32."""
   path = _write(tmp_path, f"1 qid:1 1:1\n\n0 qid:1 1:3e38 3:{value} # 3:1\n")
   _fails(path, 3, "feature 3", f"'{value}'", 'non_finite="zero"', "1 in this")
   logged = []

@@ -148,7 +148,8 @@ def test_no_trust_bias_is_the_position_based_model():
 
 
 @pytest.mark.parametrize("name", _MODELS)
-def test_case_a39_no_clicks_on_padding(name):
+def test_no_clicks_on_padding(name):
+  """A simulator took padding for grade 0, on which its noise clicked."""
   labels = np.tile([1, 0, -1, -1], (10000, 1))
   for array in _MODELS[name].sample(labels, seed=0):
     assert array.dtype == np.float32
@@ -159,7 +160,8 @@ def test_case_a39_no_clicks_on_padding(name):
   assert all(array[0, 0] == 0. for array in not_displayed)
 
 
-def test_case_a40_grades():
+def test_grades_are_whole_and_on_the_scale():
+  """A simulator cut off fractions, and clamped what is off its scale."""
   model = click_models.PositionBasedModel()
   np.testing.assert_allclose(
       model.attraction([0, 1, 2, 3, 4]), [.10, .16, .28, .52, 1.])
@@ -173,7 +175,8 @@ def test_case_a40_grades():
   assert wide.attraction([7]).tolist() == [1.]
 
 
-def test_case_a41_probabilities_in_long_lists():
+def test_probabilities_hold_in_long_lists():
+  """A simulator's trust fell with the rank, and below 0 from the 100th on."""
   model = click_models.TrustBiasModel()
   positive, negative = model.trust(300)
   np.testing.assert_allclose(positive[:3], [.98, .97, .96])
@@ -187,7 +190,8 @@ def test_case_a41_probabilities_in_long_lists():
       assert np.all((0. <= array) & (array <= 1.))
 
 
-def test_case_a42_after_a_cascade_click():
+def test_nothing_is_seen_after_a_cascade_click():
+  """A simulator failed, on the type of a click, right below the first one."""
   simulated = click_models.CascadeModel().sample(
       np.tile([0, 4, 4, 0], (200, 1)), seed=0)
   for clicks, examined, propensity in zip(*simulated):
@@ -199,7 +203,8 @@ def test_case_a42_after_a_cascade_click():
 
 
 @pytest.mark.parametrize("kind", click_models.CLICK_MODELS.values())
-def test_case_a43_lists_without_clicks(kind):
+def test_lists_without_clicks_are_drawn_once(kind):
+  """A simulator drew lists again until there was a click: perhaps forever."""
   arguments = {"click_noise": 0.}
   if kind is click_models.TrustBiasModel:
     arguments["trust_negative"] = [0.]
@@ -209,7 +214,8 @@ def test_case_a43_lists_without_clicks(kind):
 
 
 @pytest.mark.parametrize("name", _MODELS)
-def test_case_a44_reproducible_and_independent_of_padding(name):
+def test_draws_repeat_and_do_not_depend_on_padding(name):
+  """Who simulates needs the same clicks again, in batches of any size."""
   model = _MODELS[name]
   labels = np.random.default_rng(0).integers(-1, 5, size=(200, 6))
   labels[:, 4:][labels[:, 4:] < 0] = 0  # Padding in the middle only.

@@ -68,7 +68,8 @@ def test_no_noise_and_grade_0_is_no_dwell():
 
 
 @pytest.mark.parametrize("kind", [int, float, bool, np.float32])
-def test_case_a42_clicks_of_any_type(kind):
+def test_clicks_of_any_type(kind):
+  """A simulator failed on clicks that were float where it expected bool."""
   labels = [[4, 3, 2]]
   expected = dwell.simulate_dwell(labels, [[1, 0, 1]], 0)
   clicks = [[kind(1), kind(0), kind(1)]]
@@ -76,7 +77,8 @@ def test_case_a42_clicks_of_any_type(kind):
       dwell.simulate_dwell(labels, clicks, 0), expected)
 
 
-def test_case_a44_reproducible_and_independent_of_padding():
+def test_draws_repeat_and_do_not_depend_on_padding():
+  """Who simulates needs the same times again, in batches of any size."""
   labels = np.random.default_rng(0).integers(0, 5, size=(100, 5))
   clicks = np.ones(labels.shape)
   first = dwell.simulate_dwell(labels, clicks, (3, 0))
