@@ -55,9 +55,11 @@ setup(
         "importlib-resources",
         "numpy",
         "absl-py",
+        "h5py",
         "scikit-learn",
         "scipy",
-        "pyarrow",
+        # Older ones unpickle what a Parquet file holds.
+        "pyarrow>=14.0.1",
         "matplotlib",
     ],
     extras_require={

@@ -222,6 +222,9 @@ def _unsafe(node):
       return f"{node.func.id} runs code of its input"
     if ast.unparse(node.func) == "yaml.load":
       return "yaml.load runs code of the files that it reads: use safe_load"
+    if ast.unparse(node.func).split(".")[-1] in (
+        "load_model", "model_from_config", "model_from_json", "func_load"):
+      return "a Keras model is code: read its weights alone"
     for keyword in node.keywords:
       if (keyword.arg == "allow_pickle"
           and getattr(keyword.value, "value", True) is not False):

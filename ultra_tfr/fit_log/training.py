@@ -16,6 +16,7 @@ from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import saved_model
 from ultra_tfr.layers import INITIAL_SCALE
 
 SCHEMA_FILE = "log.json"
@@ -58,6 +59,7 @@ class FittedLog:
     Args:
       folder: a directory, made if need be.
     """
+    towers = saved_model.describe(self.model.get_config())
     os.makedirs(folder, exist_ok=True)
     scorers.export_log_ranker(
         self.model, self.schema["statistics"], os.path.join(folder, "model"))
@@ -66,6 +68,7 @@ class FittedLog:
         "schema": self.schema, "history": self.history,
         "validation": self.validation,
         "bias": self.bias and self.bias.to_config(),
+        "model": towers,
         "inputs": scorers.input_names(self.schema["statistics"])})
 
 
@@ -87,8 +90,9 @@ def load(folder: str) -> "FittedLog":
           f"{folder}: there is no {name}, so this is no --model_dir of "
           "`ultra-tfr fit-log`; train one first.")
   config = output.read(os.path.join(folder, SCHEMA_FILE))
-  model = tf.keras.models.load_model(
-      os.path.join(folder, _MODEL_FILE), compile=False)
+  model = saved_model.read(
+      os.path.join(folder, _MODEL_FILE), config["schema"]["statistics"],
+      config.get("model"))
   return FittedLog(model, config["bias"] and Bias.from_config(config["bias"]),
                    config["schema"], config["history"],
                    config["validation"])

@@ -1,0 +1,127 @@
+"""The model in a folder of `fit-log`: built by us, with the weights in there.
+
+A `.keras` file says which layers a model has, and those can be any code. So
+nothing of it is built: the towers are described in `log.json`, and what is read
+of the file is numbers of the shapes that they have.
+"""
+
+import json
+import zipfile
+
+import h5py
+import numpy as np
+
+from ultra_tfr import scorers
+
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+
+
+def describe(config):
+  """The arguments of `scorers.build_log_model` that a model was built with.
+
+  Args:
+    config: of the model, as its `get_config` gives it.
+
+  Returns:
+    A dict ready for JSON, of all arguments but the statistics.
+
+  Raises:
+    ValueError: if the activation has no name.
+
+  >>> statistics = {"text": [], "numeric": [
+  ...     {"name": "f", "mean": 0.0, "variance": 1.0, "missing": 0.0}]}
+  >>> model = scorers.build_log_model(statistics, 2, (4,), "relu", False)
+  >>> list(describe(model.get_config()).values())
+  [2, [4], 'relu', False, 0.0]
+  """
+  towers = [layer["config"]["layers"] for layer in config["layers"]
+            if layer["class_name"] == "Sequential"]
+
+  def values(kind, name):
+    return [layer["config"][name] for layer in towers[0]
+            if layer["class_name"] == kind]
+
+  activation = [*values("Activation", "activation"), "elu"][0]
+  if not isinstance(activation, str):  # Anything else may be code.
+    raise ValueError(
+        "The `activation` must be a name, such as 'elu', for the model to be "
+        f"saved and loaded, but is {activation!r:.60}.")
+  return {
+      "num_heads": len(towers), "hidden_units": values("Dense", "units")[:-1],
+      "activation": activation,
+      "layer_norm": bool(values("LayerNormalization", "name")),
+      "dropout": [*values("Dropout", "rate"), 0.0][0]}
+
+
+def read(path, statistics, towers=None):
+  """Builds a model and gives it the weights of a file.
+
+  Args:
+    path: a `.keras` file of such a model.
+    statistics: of the features, as `scorers.build_log_model` takes them.
+    towers: its other arguments, see `describe`; None for a model that 0.1.0
+      saved, which has them in the file alone.
+
+  Returns:
+    The model.
+
+  Raises:
+    ValueError: if the file holds anything else.
+  """
+  try:
+    with zipfile.ZipFile(path) as archive:
+      if towers is None:
+        towers = describe(json.loads(archive.read(_CONFIG))["config"])
+      # Compressed, a small file may fill the memory; Keras compresses nothing.
+      info = archive.getinfo(_WEIGHTS)
+      if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("it is compressed")
+      _check_towers(statistics, towers, info.file_size)
+      model = scorers.build_log_model(statistics, **towers)
+      with archive.open(info) as stream, h5py.File(stream) as file:
+        _check_arrays(file, info.file_size, set())
+    model.load_weights(path)
+    if not all(np.isfinite(value).all() for value in model.get_weights()):
+      raise ValueError("a weight is no number")
+    return model
+  # What a hostile or damaged file raises is not known beforehand.
+  except Exception as error:  # pylint: disable=broad-except
+    raise ValueError(
+        f"{path}: holds no weights of the model that log.json describes "
+        f"({_first_line(error)}); train it again by `ultra-tfr fit-log`."
+    ) from error
+
+
+def _check_towers(statistics, towers, size):
+  """Raises unless these can be built, and fit into so many bytes."""
+  if not isinstance(towers["activation"], str):
+    raise ValueError("its activation is no name")
+  embedded = sum(part["bins"] if "bins" in part else len(part["vocabulary"])
+                 for part in statistics["text"])
+  smallest = embedded + towers["num_heads"] * sum(towers["hidden_units"])
+  if smallest * np.dtype(np.float32).itemsize > size:
+    raise ValueError(f"{size} bytes are too few for it")
+
+
+def _check_arrays(group, size, seen):
+  """Raises unless all below a group is arrays that are in this file, once."""
+  for name in group:
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+      raise ValueError(f"{name} is a link")
+    item = group[name]
+    address = h5py.h5o.get_info(item.id).addr
+    if address in seen:
+      raise ValueError(f"{name} is there twice")
+    seen.add(address)
+    if isinstance(item, h5py.Group):
+      _check_arrays(item, size, seen)
+    # What is stored elsewhere, or packed, may be a file of another's, or more
+    # than memory holds.
+    elif (not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiu" or
+          item.external or item.is_virtual or item.chunks or
+          item.nbytes > size):
+      raise ValueError(f"{name} is no plain array")
+
+
+def _first_line(error):
+  return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
