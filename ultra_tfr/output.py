@@ -1,7 +1,16 @@
-"""What is written: JSON, aligned tables, and the versions behind them."""
+"""What is written: files, JSON, aligned tables, and the versions behind them.
 
+A file is there as a whole or not at all, and never takes the place of one that
+is read.
+"""
+
+import contextlib
+import errno
+import glob
 import json
 import os
+import pathlib
+import secrets
 import sys
 
 import numpy as np
@@ -34,21 +43,126 @@ def plain(value):
   return value
 
 
+@contextlib.contextmanager
+def errors_of(path, part=None):
+  """Lets errors of the system within the block name a path.
+
+  Args:
+    path: to name, unless the error is about another file.
+    part: another name that the file has meanwhile.
+
+  Raises:
+    OSError: with the path; also for what TensorFlow raises instead.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.filename not in (None, part):
+      raise
+    raise OSError(error.errno, error.strerror or str(error), path) from error
+  except Exception as error:
+    # Seen by its name, so that TensorFlow is not loaded for it.
+    if not any(kind.__name__ == "OpError" for kind in type(error).__mro__):
+      raise
+    raise OSError(errno.EIO, str(error).splitlines()[0], path) from error
+
+
+@contextlib.contextmanager
+def new_path(path):
+  """A name for a file to write, which gets its right name at the end.
+
+  Until then it has a name in the same folder that nobody can know: what waits
+  there, such as a link, is never written to.
+
+  Args:
+    path: where it goes, in place of what is there.
+
+  Yields:
+    The other path, where there is nothing.
+
+  Raises:
+    OSError: with the right path.
+  """
+  path = os.fspath(path)
+  part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.part")
+  with errors_of(path, part):
+    try:
+      yield part
+      os.replace(part, path)
+    except BaseException:
+      with contextlib.suppress(FileNotFoundError):
+        os.remove(part)
+      raise
+
+
+@contextlib.contextmanager
+def new_file(path, mode="w"):
+  """Opens a file that is there when the block has ended, or not at all.
+
+  Args:
+    path: where it goes, in place of what is there; a pipe is written directly.
+    mode: "w" for text, which is UTF-8, or "wb".
+
+  Yields:
+    The open file.
+
+  Raises:
+    OSError: with the path.
+
+  >>> with new_file("hello.txt") as file:
+  ...   _ = file.write("hello")
+  """
+  options = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+  if os.path.exists(path) and not os.path.isfile(path):
+    with errors_of(path), open(path, mode, **options) as file:
+      yield file
+    return
+  with new_path(path) as part:
+    with open(part, mode.replace("w", "x"), **options) as file:
+      yield file
+      file.flush()
+      os.fsync(file.fileno())
+
+
+def check_is_no_input(name, path, inputs):
+  """Raises a `ValueError` if a file to write is one that is needed.
+
+  Args:
+    name: of the argument that gives the path.
+    path: the file, or None.
+    inputs: paths of files, of folders, of which all is needed, and patterns
+      such as "logs/*.csv". Links are followed.
+
+  >>> check_is_no_input("--json", "a.csv", ["b.csv", "./a.csv"])
+  Traceback (most recent call last):
+  ValueError: --json a.csv would change ./a.csv, which is needed; name another.
+  """
+  if not path:
+    return
+  target = os.path.realpath(path)
+  for source in inputs:
+    real = os.path.realpath(source)
+    if (os.path.commonpath([target, real]) == real or
+        pathlib.PurePath(target).match(glob.escape(real) if os.path.exists(real)
+                                       else real) or
+        os.path.exists(target) and os.path.exists(real) and
+        os.path.samefile(target, real)):
+      raise ValueError(f"{name} {path} would change {source}, which is needed; "
+                       "name another.")
+
+
 def write(path, value):
   """Writes a file of JSON: all of it, or nothing.
 
   Args:
     path: the file.
-    value: ready for JSON.
+    value: as in `plain`, so NaN is written as null.
 
   >>> write("results.json", {"seconds": 1.5})
   """
-  # Renamed at the end: a file that is there is whole.
-  part = f"{path}.{os.getpid()}.part"
-  with open(part, "w", encoding="utf-8") as file:
-    json.dump(value, file, indent=2)
+  with new_file(path) as file:
+    json.dump(plain(value), file, indent=2)
     file.write("\n")
-  os.replace(part, path)
 
 
 def read(path):

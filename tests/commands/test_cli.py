@@ -311,6 +311,12 @@ _BAD = {
         1),
     "json is a folder": (
         ["demo", *_SHORT, "--json=."], r"--json \.", 1),
+    "json over the training file": (
+        _train("good.txt", "one.txt", "--json=./good.txt"),
+        r"--json \./good\.txt would change good\.txt, which is needed", 1),
+    "plot over the test file": (
+        _train("good.txt", "one.txt", "--plot=one.txt"),
+        r"--plot one\.txt would change one\.txt, which is needed", 1),
     "plot format": (
         ["demo", *_SHORT, "--plot=x.abc"], r"--plot x\.abc", 1),
     "plot without a curve": (

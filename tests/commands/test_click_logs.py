@@ -96,6 +96,23 @@ _BAD = {
     "json": (_fit("new", "--json=none/x.json"), "--json none/x.json: the fol"),
     "rejected": (_fit("new", "--rejected=none/x.csv"),
                  "--rejected none/x.csv: the folder .* does not exist"),
+    "rejected over the log": (
+        _fit("new", "--rejected=link.csv", log="second.csv"),
+        "--rejected link.csv would change second.csv, which is needed; name a"),
+    "json over the log": (_fit("new", "--json=first.parquet"),
+                          "--json first.parquet would change first.parquet"),
+    "json over the rejected": (
+        _fit("new", "--json=x.csv", "--rejected=./x.csv"),
+        "--rejected ./x.csv would change x.csv"),
+    "json over the model": (
+        _fit("model", "--overwrite", "--json=model/log.json"),
+        "--json model/log.json would change model/log.json"),
+    "json over a model": (
+        _evaluate("model", "second.csv", "--json=model/log.json"),
+        "--json model/log.json would change model/log.json"),
+    "rejected over a model": (
+        [*_MODEL, "--rejected=model/training_model.keras"],
+        "--rejected model/training_model.keras would change model/training"),
     "too many rejected": (
         _fit("rejected", log="odd.csv"),
         r"24 of 2024 rows are rejected \(rejected/rejected_rows.csv lists "
@@ -145,6 +162,7 @@ def calls(tmp_path_factory):
   other = click_logs.simulate_log(
       300, positions=click_logs.POSITIONS, num_items=60, seed=9)[0]
   csv.write_csv(other, folder / "second.csv")
+  (folder / "link.csv").symlink_to("second.csv")
   csv.write_csv(other.select(["rank", "click"]), folder / "wrong.csv")
   # The small log again, and 24 rows more than a hundredth that are no good.
   csv.write_csv(table, folder / "odd.csv")

@@ -97,6 +97,24 @@ def test_wrong_calls_get_one_sentence(words, message, tmp_path):
   assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words, message", [
+    (["--json=./sets/vali.txt"], "--json ./sets/vali.txt would change sets/v"),
+    (["--markdown=link.txt"], "--markdown link.txt would change sets/train.t"),
+    (["--json=x", "--markdown=./x"], "--markdown ./x would change x, which is"),
+    (["--plot=.", "--json=examination-click.png"],
+     "--json examination-click.png would change ./examination-*.png")])
+def test_what_is_read_is_not_written(words, message, tmp_path):
+  """A table in place of the data would be known at the next call alone."""
+  (tmp_path / "sets").mkdir()
+  for name in ("train.txt", "vali.txt", "test.txt"):
+    (tmp_path / "sets" / name).write_text("1 qid:1 1:1\n0 qid:1 1:0\n")
+  (tmp_path / "link.txt").symlink_to("sets/train.txt")
+  done = _run([*_TINY, "--methods=naive-pairwise", "--dataset=letor:sets",
+               *words], tmp_path)
+  assert done.returncode == 1
+  assert message in done.stderr
+
+
 def test_letor_files_that_count_from_0_and_hold_the_largest_number(tmp_path):
   for name in ("train.txt", "vali.txt", "test.txt"):
     (tmp_path / name).write_text("".join(

@@ -52,6 +52,13 @@ _BAD = {
     "days": (["--days=0"], "flag --days=0: "),
     "json folder": (_serve("--json=none/x.json"),
                     r"--json none/x\.json: the folder .* does not exist"),
+    "json over the queries": (_serve("--json=test.txt"),
+                              r"--json test\.txt would change test\.txt"),
+    "plot into a model": (
+        _serve("--plot=worse/assets/x.png"),
+        r"--plot worse/assets/x\.png would change worse, which is needed"),
+    "plot over json": (_serve("--json=x.png", "--plot=./x.png"),
+                       r"--plot \./x\.png would change x\.png"),
     "plot format": (_serve("--plot=x.abc"), r"--plot x\.abc: the file must"),
     "one model": (["--model_a=worse"],
                   "--model_a needs --model_b and --test, too"),

@@ -11,6 +11,7 @@ from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr.commands import common
 from ultra_tfr.data.click_log import reading
+from ultra_tfr.data.click_log import sources
 from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import report
@@ -173,10 +174,16 @@ def check_training():
   common.settings(FLAGS.validate_every)
 
 
-def check_files():
-  """Raises a `ValueError` if a file to write is not possible."""
-  common.check_output("json", FLAGS.json)
-  common.check_output("rejected", FLAGS.rejected)
+def check_files(model_dirs=()):
+  """Raises a `ValueError` if a file to write is not possible.
+
+  Args:
+    model_dirs: folders of `fit-log` that the command reads.
+  """
+  common.check_outputs(("json", "rejected"), [
+      *sources.places(FLAGS.log),
+      *(os.path.join(folder, name)
+        for folder in model_dirs for name in training.FILES)])
 
 
 def check_folder(flag, folder, marker):

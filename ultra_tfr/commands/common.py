@@ -7,6 +7,7 @@ import sys
 from absl import flags
 
 from ultra_tfr import methods
+from ultra_tfr import output
 from ultra_tfr import trainer
 from ultra_tfr.data import synthetic
 from ultra_tfr.evaluation import plots
@@ -146,8 +147,11 @@ def verbosity():
   return int(on)
 
 
-def check_flags():
+def check_flags(inputs=()):
   """Fails before a long run, not at its end.
+
+  Args:
+    inputs: paths that must not be written to, see `check_outputs`.
 
   Raises:
     ValueError: if the methods or the files to write are not possible.
@@ -158,22 +162,24 @@ def check_flags():
         "--method must name each method once, but is "
         f"{','.join(names)!r}; the methods are {', '.join(methods.METHODS)}.")
   chosen = [methods.find(name) for name in names]
-  check_training_and_files()
+  check_training_and_files(inputs)
   if FLAGS.plot and not any(method.estimates_examination for method in chosen):
     raise ValueError(
         f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
         f"{', '.join(names)} estimates none; add a method such as unbiased.")
 
 
-def check_training_and_files():
+def check_training_and_files(inputs=()):
   """Fails early, like `check_flags`, whatever the methods and the plot are.
+
+  Args:
+    inputs: as there.
 
   Raises:
     ValueError: if the settings or the files to write are not possible.
   """
   settings(FLAGS.validate_every)
-  check_output("json", FLAGS.json)
-  check_output("plot", FLAGS.plot)
+  check_outputs(("json", "plot"), inputs)
   if FLAGS.plot:
     if os.path.splitext(FLAGS.plot)[1][1:].lower() not in plots.formats():
       raise ValueError(
@@ -181,23 +187,28 @@ def check_training_and_files():
           f"{', '.join(plots.formats())}; take .png.")
 
 
-def check_output(flag, path):
-  """Raises a `ValueError` if no file can be written there.
+def check_outputs(names, inputs=()):
+  """Raises a `ValueError` if files that flags name cannot be written.
 
   Args:
-    flag: its name.
-    path: its value, or None.
+    names: of the flags.
+    inputs: paths of all that the command reads, or writes by itself.
   """
-  if not path:
-    return
-  folder = os.path.dirname(os.path.abspath(path))
-  if not os.path.isdir(folder):
-    raise ValueError(
-        f"--{flag} {path}: the folder {folder} does not exist; create it "
-        "first.")
-  if os.path.isdir(path):
-    raise ValueError(
-        f"--{flag} {path} must be a file, but is a folder; add a file name.")
+  needed = [path for path in inputs if path]
+  for name in names:
+    path = FLAGS[name].value
+    if not path:
+      continue
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+      raise ValueError(
+          f"--{name} {path}: the folder {folder} does not exist; create it "
+          "first.")
+    if os.path.isdir(path):
+      raise ValueError(
+          f"--{name} {path} must be a file, but is a folder; add a file name.")
+    output.check_is_no_input(f"--{name}", path, needed)
+    needed.append(path)
 
 
 def give_results(results, seconds):

@@ -123,8 +123,9 @@ def _check(world, names):
   if not FLAGS.dataset.startswith("letor:"):
     common.check_no_letor_flags(f"--dataset is {FLAGS.dataset}")
   comparison.check(world, names, FLAGS.feedback)
-  for flag in ("json", "markdown"):
-    common.check_output(flag, FLAGS[flag].value)
+  common.check_outputs(
+      ("json", "markdown"), [*comparison.files(world), FLAGS.plot and
+                             os.path.join(FLAGS.plot, "examination-*.png")])
   if FLAGS.plot:
     os.makedirs(FLAGS.plot, exist_ok=True)
 
@@ -185,7 +186,7 @@ def _write_markdown(lines, found):
   spent = sum(result["seconds"] for by_method in found.values()
               for by_seed in by_method.values()
               for result in by_seed.values())
-  with open(FLAGS.markdown, "w", encoding="utf-8") as file:
+  with output.new_file(FLAGS.markdown) as file:
     file.write("\n".join([
         *lines, "NDCG on true labels, mean ± standard deviation over runs; "
         "bold: the best that is no oracle. p: paired t-tests of the difference "

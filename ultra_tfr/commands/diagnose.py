@@ -56,7 +56,7 @@ def main():
 
 def _check_flags():
   """Fails early, not after a long run."""
-  click_logs.check_files()
+  click_logs.check_files([FLAGS.model_dir] if FLAGS.model_dir else [])
   if FLAGS.model_dir:
     given = [name for name in _SETTLED if FLAGS[name].present]
     if given:

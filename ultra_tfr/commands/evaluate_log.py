@@ -40,7 +40,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  click_logs.check_files()
+  click_logs.check_files(FLAGS.model_dir)
   start = time.monotonic()
   fitted = {os.path.normpath(folder): training.load(folder)
             for folder in FLAGS.model_dir}

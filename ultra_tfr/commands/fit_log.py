@@ -30,8 +30,8 @@ def define_flags():
 def main():
   """Runs the command."""
   click_logs.check_training()
+  click_logs.check_files([FLAGS.model_dir])
   click_logs.check_folder("model_dir", FLAGS.model_dir, training.SCHEMA_FILE)
-  click_logs.check_files()
   start = time.monotonic()
   with click_logs.read(FLAGS.model_dir) as log:
     trained = click_logs.train(log, os.path.join(FLAGS.model_dir, "logs"))

@@ -71,7 +71,7 @@ def main():
 
 def _check_flags():
   """Whether exported rankers are served; and an error before a long run."""
-  common.check_training_and_files()
+  common.check_training_and_files((FLAGS.model_a, FLAGS.model_b, FLAGS.test))
   given = [flag for flag in _SERVING if FLAGS[flag].value]
   if given:
     missing = [flag for flag in _SERVING if flag not in given]

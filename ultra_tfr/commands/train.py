@@ -75,7 +75,7 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  common.check_flags()
+  common.check_flags((FLAGS.train, FLAGS.valid, FLAGS.test))
   if FLAGS.logger != "weak" and FLAGS["initial_fraction"].present:
     raise ValueError(
         "--initial_fraction is for --logger weak, which sees few labels, but "

@@ -1,7 +1,11 @@
 """Plots of results, as PNG or any format that matplotlib writes."""
 
+import os
+
 from matplotlib import figure
 import numpy as np
+
+from ultra_tfr import output
 
 
 def formats():
@@ -48,7 +52,7 @@ def plot_examination(path, estimated, true_examination=None, title=None):
   axes.legend()
   if title:
     axes.set_title(title)
-  chart.savefig(path, dpi=120)
+  _save(chart, path)
 
 
 def plot_uplift(path, daily, cumulative, quantity, title=None):
@@ -85,4 +89,10 @@ def plot_uplift(path, daily, cumulative, quantity, title=None):
   axes.legend()
   if title:
     axes.set_title(title)
-  chart.savefig(path, dpi=120)
+  _save(chart, path)
+
+
+def _save(chart, path):
+  """Writes a figure as the ending of the path says."""
+  with output.new_file(path, "wb") as file:
+    chart.savefig(file, dpi=120, format=os.path.splitext(path)[1][1:] or None)

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr import output
 from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
@@ -120,11 +121,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     for kept in self._checkpoints.steps:
       arrays.update({f"{kept}_{i}": array for i, array in enumerate(
           self._checkpoints.weights(kept))})
-    path = os.path.join(self._folder, runs.BEST)
-    # Its name must end so, or numpy would give it another one.
-    part = f"{path}.part.npz"
-    np.savez(part, **arrays)
-    os.replace(part, path)
+    with output.new_file(os.path.join(self._folder, runs.BEST), "wb") as file:
+      np.savez(file, **arrays)
 
   def _read(self):
     path = os.path.join(self._folder, runs.BEST)

@@ -102,6 +102,19 @@ def execute(world, run):
           "seconds": outcome.seconds}
 
 
+def files(world):
+  """The files that the data of a world is read from.
+
+  Args:
+    world: a `World`.
+
+  Returns:
+    A list of paths; empty for data that is made, or is none of one's own.
+  """
+  kind, _, name = world.dataset.partition(":")
+  return list(letor.find_files(name).values()) if kind == "letor" else []
+
+
 def check(world, names, feedback):
   """Fails early for methods and peers that cannot run.
 

@@ -83,12 +83,12 @@ def write(folder, diagnosis, summary, level=0.9):
     buffer = io.BytesIO()
     chart.savefig(buffer, format="png", dpi=110)
     images[name] = buffer.getvalue()
-    with open(os.path.join(folder, f"{name}.png"), "wb") as file:
+    with output.new_file(os.path.join(folder, f"{name}.png"), "wb") as file:
       file.write(buffer.getvalue())
   output.write(os.path.join(folder, "diagnosis.json"),
                {"summary": summary, **diagnosis.to_json()})
   path = os.path.join(folder, "report.html")
-  with open(path, "w", encoding="utf-8") as file:
+  with output.new_file(path) as file:
     file.write(_page(diagnosis, summary, images))
   return path
 

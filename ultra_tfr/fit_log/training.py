@@ -21,6 +21,8 @@ from ultra_tfr.layers import INITIAL_SCALE
 
 SCHEMA_FILE = "log.json"
 _MODEL_FILE = "training_model.keras"
+# What `load` reads.
+FILES = (SCHEMA_FILE, _MODEL_FILE)
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
 
 
@@ -84,7 +86,7 @@ def load(folder: str) -> "FittedLog":
   Raises:
     ValueError: if there is no such model.
   """
-  for name in (SCHEMA_FILE, _MODEL_FILE):
+  for name in FILES:
     if not os.path.exists(os.path.join(folder, name)):
       raise ValueError(
           f"{folder}: there is no {name}, so this is no --model_dir of "

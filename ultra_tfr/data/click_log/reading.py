@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from ultra_tfr import checks
+from ultra_tfr import output
 from ultra_tfr.data.click_log import grouping
 from ultra_tfr.data.click_log import requests
 from ultra_tfr.data.click_log import sources
@@ -139,6 +140,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       columns, available, positions if by_name else None,
       schema["contexts"] if schema and columns.context else (),
       new_contexts=schema is None, features=features)
+  output.check_is_no_input("rejected_file", rejected_file, sources.places(log))
   rejections = summary_lib.Rejections(rejected_file)
   folder = requests.TemporaryFolder()
   try:

@@ -67,6 +67,21 @@ def find_files(log):
   return found
 
 
+def places(log):
+  """Where a log is read from: nothing else may be written there.
+
+  Args:
+    log: as in `find_files`, or a pandas `DataFrame`.
+
+  Returns:
+    A list of paths of files and folders, and of patterns.
+  """
+  if _is_frame(log):
+    return []
+  entries = log if isinstance(log, (list, tuple)) else [log]
+  return [*find_files(log), *map(os.fspath, entries)]
+
+
 def _files_in(entry):
   if not os.path.isdir(entry):
     return [entry]

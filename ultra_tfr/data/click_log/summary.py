@@ -1,11 +1,14 @@
 """What is in a click log: counts, rates by position, and rejected rows."""
 
 import collections
+import contextlib
 import csv
 import os
 
 import numpy as np
 import pyarrow.compute as pc
+
+from ultra_tfr import output
 
 
 class Rejections:
@@ -14,13 +17,15 @@ class Rejections:
   Args:
     path: a CSV file to write, with the columns source, row and reason; None to
       count only. Without a rejected row it is only written over an older one.
+      It is there after `close`.
 
   Attributes:
     reasons: counts by reason.
   """
 
   def __init__(self, path=None):
-    self._path, self._file = path, None
+    self._path, self._rows = path, None
+    self._files = contextlib.ExitStack()
     self._examples = {}
     self.reasons = collections.Counter()
     if path is not None and os.path.exists(path):
@@ -33,13 +38,14 @@ class Rejections:
       self._examples.setdefault(reason, (source, row))
     if self._path is None or not rejected:
       return
-    if self._file is None:
+    if self._rows is None:
       self._open()
-    csv.writer(self._file).writerows(rejected)
+    self._rows.writerows(rejected)
 
   def _open(self):
-    self._file = open(self._path, "w", newline="", encoding="utf-8")
-    csv.writer(self._file).writerow(["source", "row", "reason"])
+    self._rows = csv.writer(
+        self._files.enter_context(output.new_file(self._path)))
+    self._rows.writerow(["source", "row", "reason"])
 
   @property
   def count(self):
@@ -48,8 +54,7 @@ class Rejections:
 
   def close(self):
     """Ends the file."""
-    if self._file is not None:
-      self._file.close()
+    self._files.close()
 
   def check(self, num_rows, max_share):
     """Raises a `ValueError` if too large a share of rows is rejected, or all.

@@ -215,3 +215,17 @@ def test_an_older_list_of_rejected_rows_is_replaced(tmp_path):
   path.write_text("source,row,reason\nold.csv,1,old\n")
   read_click_log(log, COLUMNS, rejected_file=path, **FREE).close()
   assert _rejected(path) == []
+
+
+def test_the_list_of_rejected_rows_never_replaces_the_log(tmp_path):
+  """It was emptied before it was read."""
+  log = _write(_rows(), tmp_path, "csv")
+  before = log.read_bytes()
+  (tmp_path / "link.csv").symlink_to(log)
+  for rejected in (log, tmp_path / "link.csv"):
+    with pytest.raises(ValueError, match="rejected_file .* would change"):
+      read_click_log(log, COLUMNS, rejected_file=rejected, **FREE)
+  # It would be a part of the log at the next call.
+  with pytest.raises(ValueError, match="rejected_file .* would change"):
+    read_click_log(tmp_path, COLUMNS, rejected_file=tmp_path / "r.csv", **FREE)
+  assert log.read_bytes() == before
