@@ -1,5 +1,7 @@
 """Tests of ultra_tfr.callbacks, and of what it takes part in: `fit`."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,10 +11,20 @@ from callback_fits import NUM_POSITIONS
 from callback_fits import fit
 from callback_fits import make_data
 from callback_fits import make_model
+from small_losses import linear_model
+from small_losses import linear_towers
+from small_losses import value_and_gradient
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import on_ranking
+
+FORGOTTEN = "This loss is being trained, but nothing updates the propensities"
+
+
+def messages(caught):
+  return [str(warning.message) for warning in caught]
 
 
 def state(bias):
@@ -101,20 +113,28 @@ def test_loss_in_a_dict_of_outputs():
 
 
 @pytest.mark.smoke
-def test_logs_reach_history_csv_and_tensorboard(tmp_path):
+@pytest.mark.parametrize("max_weight", [None, 1.])
+def test_logs_reach_history_csv_and_tensorboard(max_weight, tmp_path):
+  """The loss hardly falls while all is well: what is there to watch?"""
   bias = PositionBias(NUM_POSITIONS)
-  history = fit(make_model(bias), make_data(), [
+  loss = UnbiasedPairwiseLoss(bias, max_weight=max_weight)
+  history = fit(make_model(bias, loss=loss), make_data(), [
       PropensityEM(), tf.keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
       tf.keras.callbacks.TensorBoard(str(tmp_path / "board"))],
-      validation_data=make_data(8), epochs=2)
+      validation_data=make_data(8), epochs=3)
   names = [f"examination_{k + 1}" for k in range(NUM_POSITIONS)]
+  np.testing.assert_allclose(
+      [history[name][-1] for name in names], bias.propensities()["examination"],
+      rtol=1e-6)
+  assert history["examination_1"] == [1.] * 3
   names += ["examination_change", "weight_clipped"]
-  theta = bias.propensities()["examination"]
-  for rank, value in enumerate(theta, start=1):
-    assert history[f"examination_{rank}"][-1] == pytest.approx(value)
-  assert history["weight_clipped"] == [0., 0.]
+  assert history["examination_change"][0] > 0
+  if max_weight is None:
+    assert history["weight_clipped"] == [0.] * 3
+  else:
+    assert 0 < history["weight_clipped"][0] < 1
   rows = (tmp_path / "log.csv").read_text().splitlines()
-  assert len(rows) == 3
+  assert len(rows) == 4
   assert set(names) <= set(rows[0].split(","))
   tags = set()
   for file in (tmp_path / "board" / "train").iterdir():
@@ -210,3 +230,157 @@ def test_mixed_precision_with_a_half_precision_output(mixed_float16):
   with pytest.raises(ValueError, match=(
       "(?s)Packed feedback came as float16.*make the last layer float32")):
     fit(model, (features, feedback))
+
+
+# What is told, in `fit` and outside.
+
+
+def test_a_forgotten_callback_is_noticed_in_fit():
+  with pytest.warns(UserWarning, match=f"{FORGOTTEN}.*'forgotten'.*Pass "):
+    fit(make_model(PositionBias(NUM_POSITIONS, name="forgotten")),
+        make_data(), [])
+
+
+def test_a_forgotten_callback_is_noticed_in_a_custom_loop():
+  features, feedback = make_data(num_lists=8)
+  bias = PositionBias(NUM_POSITIONS)
+  model, loss = make_model(bias), UnbiasedPairwiseLoss(bias)
+
+  def step():
+    with tf.GradientTape() as tape:
+      value = loss(feedback, model(features))
+    return tape.gradient(value, model.trainable_weights)
+
+  for run in (step, tf.function(step)):
+    with pytest.warns(UserWarning, match=FORGOTTEN):
+      run()
+  bias.start_collecting()
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    step()
+  assert bias.update() is not None
+  assert bias.num_updates.numpy() == 1
+
+
+def test_no_warning_where_nothing_is_forgotten():
+  data = make_data(num_lists=8)
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model = make_model(PositionBias(NUM_POSITIONS))
+    model.evaluate(*data, verbose=0)
+    model.predict(data[0], verbose=0)
+    fit(model, data)
+    fit(make_model(PositionBias(
+        NUM_POSITIONS, examination=[1., .5, .4, .3])), data, [])
+    fit(make_model(PositionBias(
+        NUM_POSITIONS, trust_bias="pairwise", examination=[1., .5, .4, .3],
+        trust_positive=.9, trust_negative=.1)), data, [])
+  assert not [m for m in messages(caught) if FORGOTTEN in m]
+
+
+def test_starting_values_are_told_from_estimates():
+  bias = PositionBias(NUM_POSITIONS)
+  with pytest.warns(UserWarning, match="starting values: no EM step has run"):
+    bias.propensities()
+  fit(make_model(bias), make_data(num_lists=8))
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    bias.propensities()
+
+
+def test_a_bias_layer_of_another_loss():
+  model = make_model(PositionBias(NUM_POSITIONS, name="right"))
+  other = PositionBias(NUM_POSITIONS, name="wrong")
+  with pytest.raises(ValueError, match=(
+      "'wrong' given to `PropensityEM` is not that of the model's loss, "
+      "'right'.*Give both the same object")):
+    fit(model, make_data(), [PropensityEM(other)])
+
+
+@pytest.mark.parametrize("loss", ["mse", tf.keras.losses.MeanSquaredError()])
+def test_a_model_without_our_loss(loss):
+  model = make_model(None, loss=loss)
+  with pytest.raises(ValueError, match=(
+      "`PropensityEM` needs a model compiled with a loss that learns .*"
+      "UnbiasedPairwiseLoss`, but its loss")):
+    fit(model, make_data(), [PropensityEM()])
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"step_size": 0.}, r"`step_size` must be in \(0, 1\], but is 0.0"),
+    ({"step_size": 2.}, r"`step_size` must be in \(0, 1\], but is 2.0"),
+    ({"step_decay": -1.}, "`step_decay` must be >= 0, but is -1.0"),
+    ({"averaging": "mean"}, "`averaging` must be one of .* but is 'mean'"),
+    ({"warmup": -1}, "`warmup` must be >= 0, but is -1"),
+])
+def test_bad_arguments(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    PropensityEM(**arguments)
+
+
+def test_overflow_is_told():
+  """Nobody was told of items beyond the last position."""
+  features = np.random.default_rng(0).normal(size=[4, 5, 1])
+  packed = pack_feedback(
+      np.eye(4, 5), np.tile([[1, 2, 3, 4, 50]], [4, 1])).numpy()
+  told = {}
+  for overflow in ("mask", "pool", "error"):
+    model = linear_towers(1)
+    model.compile("sgd", UnbiasedPairwiseLoss(
+        PositionBias(3, overflow=overflow)))
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      if overflow == "error":
+        with pytest.raises(ValueError, match=(
+            "8 items of the last batch are outside of the bias layer's 3 "
+            "positions; raise `num_positions` or `num_contexts`, or choose")):
+          model.fit(features, packed, verbose=0, callbacks=[PropensityEM()])
+        continue
+      model.fit(features, packed, epochs=3, verbose=0,
+                callbacks=[PropensityEM()])
+    told[overflow] = [m for m in messages(caught) if "outside" in m]
+  assert not told["pool"]
+  assert len(told["mask"]) == 1
+  assert "3 positions are left out (8 in one batch); raise" in told["mask"][0]
+
+
+def test_overflow_of_contexts_warns():
+  features, feedback = make_data(num_lists=8)
+  packed = pack_feedback(
+      feedback[..., 0], feedback[..., 1], contexts=np.arange(8) % 4).numpy()
+  bias = PositionBias(NUM_POSITIONS, num_contexts=2)
+  with pytest.warns(UserWarning, match=(
+      r"4 positions and 2 contexts are left out \(16 in one batch\)")):
+    history = fit(make_model(bias), (features, packed))
+  for context in range(2):
+    assert history[f"examination_context_{context}_1"] == [1.]
+
+
+def test_lists_of_one_item_are_warned_of_once():
+  """A loss stuck at exactly 0: each list had one item, and nothing said so."""
+  model = linear_model()
+  loss = UnbiasedPairwiseLoss(PositionBias(1))
+  model.compile("sgd", loss)
+  features, clicks = np.ones([8, 1, 2]), np.eye(8)[:, :1]
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    history = model.fit(
+        features, clicks, epochs=3, verbose=0, callbacks=[PropensityEM()])
+  told = [m for m in messages(caught) if "No list" in m]
+  assert len(told) == 1
+  assert "two items with different feedback" in told[0]
+  assert history.history["loss"] == [0., 0., 0.]
+  value, gradient = value_and_gradient(loss, clicks, np.zeros([8, 1]))
+  assert value == 0
+  assert not np.any(gradient)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_class_weight_is_an_error(packed):
+  # Keras takes the argmax of the last axis for the class: of packed feedback
+  # whether the position is above the feedback, of plain the first click.
+  features, feedback = make_data()
+  with pytest.raises(ValueError, match="`class_weight` has no meaning"):
+    fit(make_model(PositionBias(NUM_POSITIONS)),
+        (features, feedback if packed else feedback[..., 0]),
+        class_weight={k: 1. + k for k in range(NUM_POSITIONS)})

@@ -92,6 +92,17 @@ def test_static_shapes_are_kept():
   pack()
 
 
+def test_ragged_feedback_is_packed():
+  """Ragged labels failed; they are padded here, and so are their positions."""
+  feedback = tf.ragged.constant([[1., 0.], [0.]])
+  positions = tf.ragged.constant([[3, 1], [2]])
+  assert ultra_tfr.pack_feedback(feedback, positions).numpy().tolist() == [
+      [[1, 3], [0, 1]], [[0, 2], [-1, 0]]]
+  # A tensor of other lists is no reason to guess.
+  with pytest.raises(ValueError, match="`positions` must have the shape"):
+    ultra_tfr.pack_feedback(feedback, [[3, 1, 2], [2, 0, 0]])
+
+
 @pytest.mark.parametrize("arguments, message", [
     (([1., 0.],), r"`feedback` must have the shape \[lists, items\], but has "
      r"the shape \(2,\); pad"),

@@ -61,38 +61,6 @@ def test_equals_the_double_loop(seed, padding):
       float(_loss()(*_tensors(lists))), _oracle(lists), rtol=1e-5)
 
 
-def test_case_a17_a_clicked_document_at_propensity_one_half():
-  expected = 2.0 * math.log1p(math.exp(-1.0))
-  assert expected == pytest.approx(0.626523, abs=1e-6)
-  for y_true, examination in (
-      ([[1.0, 0.0]], [0.5, 1.0]),
-      (pack_feedback([[1.0, 0.0]], [[2, 1]]), [1.0, 0.5])):
-    found = _loss(_bias(examination))(y_true, tf.constant([[1.0, 0.0]]))
-    assert float(found) == pytest.approx(expected, abs=1e-6)
-
-
-def test_case_a17_shapes_of_sample_weights():
-  # As many lists as items, so that a wrong broadcast has the right shape.
-  y_true = tf.constant([[1.0, 0.0], [0.0, 1.0]])
-  y_pred = tf.constant([[1.0, 0.0], [0.5, 0.0]])
-  loss = _loss(_bias([0.5, 0.25]))
-  one, two = 2.0 * oracles.softplus(-1.0), 4.0 * oracles.softplus(0.5)
-  for weights, expected in (
-      (None, one + two), (3.0, 3 * one + 3 * two),
-      ([3.0, 5.0], 3 * one + 5 * two), ([[3.0], [5.0]], 3 * one + 5 * two),
-      ([[3.0, 7.0], [11.0, 5.0]], 3 * one + 5 * two)):
-    weights = None if weights is None else tf.constant(weights)
-    assert float(loss(y_true, y_pred, weights)) == pytest.approx(
-        expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("weights", [[1.0, 2.0, 3.0], [[1.0, 2.0, 3.0]]])
-def test_wrong_shape_of_sample_weights(weights):
-  with pytest.raises(ValueError, match="`sample_weight` must be a number or"):
-    _loss(_bias([0.5, 0.25]))(
-        [[1.0, 0.0]] * 2, tf.zeros([2, 2]), tf.constant(weights))
-
-
 @pytest.mark.parametrize("shape", [[2, 1], [1, 2], [2, 3, 2]])
 def test_scores_of_other_lists(shape):
   # The first two would be broadcast, and be wrong without a word.

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.core import pairs
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
@@ -88,11 +89,32 @@ def test_ties_go_to_the_least_relevant():
   assert len(values) == 1
 
 
+def test_constant_scores_are_not_rewarded():
+  """On lists in the order of their labels constant scores looked perfect."""
+  worst = (1. / np.log2([3, 4, 5]) @ [1., 3., 7.]) / (
+      [7., 3., 1.] @ (1. / np.log2([2, 3, 4])))
+  for labels in ([3., 2., 1., 0.], [0., 1., 2., 3.], [2., 0., 3., 1.]):
+    metric = on_ranking(tfr.keras.metrics.NDCGMetric())
+    metric.update_state([labels], [[.5] * 4])
+    # Less than the .749981 of random ties: least relevant first.
+    np.testing.assert_allclose(metric.result().numpy(), worst, rtol=1e-6)
+  assert worst < .749981
+
+
 def test_labels_beyond_integers_and_half_precision_scores():
   metric = on_ranking(METRICS["mrr"]())
   scores = tf.constant([[1., 2., 3.]], tf.float16)
   assert evaluate(metric, tf.constant([[0, 1, 0]], tf.int64), scores) == .5
   assert evaluate(metric, tf.constant([[False, True, False]]), scores) == .5
+
+
+def test_labels_up_to_999_with_a_linear_gain():
+  """Ranks as labels overflow exponential gains; a linear one must do."""
+  labels = np.arange(1000, dtype=np.float32)[np.newaxis]
+  metric = on_ranking(tfr.keras.metrics.NDCGMetric(
+      gain_fn=lambda label: label))
+  metric.update_state(labels, labels)
+  np.testing.assert_allclose(metric.result().numpy(), 1., rtol=1e-6)
 
 
 def test_mask():
@@ -104,6 +126,38 @@ def test_mask():
           pytest.approx(1 / 3))
   assert evaluate(
       metric, labels, scores, mask=tf.constant([[False, True, True]])) == .5
+
+
+def test_an_explicit_mask_wins_over_negative_labels():
+  """True labels below 0 were taken for padding."""
+  labels = tf.constant([[-2., 1., 0.]])
+  everything = tf.constant([[True] * 3])
+  np.testing.assert_array_equal(
+      pairs.preferred(labels, everything)[0],
+      [[False, False, False], [True, False, True], [True, False, False]])
+  np.testing.assert_array_equal(
+      pairs.ranks(tf.constant([[3., 2., 1.]]), tf.zeros([1, 3]), everything),
+      [[1, 2, 3]])
+  # The item of -2 is ahead of the relevant one.
+  for metric, expected in (
+      (tfr.keras.metrics.NDCGMetric(), 1 / np.log2(3)),
+      (tfr.keras.metrics.MRRMetric(), .5)):
+    metric = on_ranking(metric)
+    metric.update_state(labels, [[3., 2., 1.]], mask=everything)
+    np.testing.assert_allclose(metric.result().numpy(), expected, rtol=1e-6)
+
+
+def test_a_masked_item_takes_no_rank():
+  """Items of weight 0 still took ranks from the others."""
+  mask = tf.constant([[False, True, True]])
+  for labels in ([[1., 1., 0.]], [[-2., 1., 0.]]):
+    assert pairs.ranks(tf.constant([[3., 2., 1.]]), tf.zeros([1, 3]),
+                       mask).numpy().tolist() == [[3, 1, 2]]
+    for metric in (tfr.keras.metrics.NDCGMetric(),
+                   tfr.keras.metrics.MRRMetric()):
+      metric = on_ranking(metric)
+      metric.update_state(labels, [[3., 2., 1.]], mask=mask)
+      assert metric.result().numpy() == 1.
 
 
 @pytest.mark.parametrize("weights, expected", [
@@ -122,8 +176,10 @@ def test_bad_weights():
 
 
 def test_lists_without_a_relevant_item_do_not_count():
+  """Tools disagree whether they count as 0, as 1 or not at all."""
   metric = on_ranking(METRICS["ndcg"]())
   assert evaluate(metric, [[0., 0.]], [[1., 2.]]) == 0.  # Nothing to average.
+  assert evaluate(metric, [[1., 0.], [0., 0.]], [[1., 0.]] * 2) == 1.
   assert evaluate(
       metric, [[0., 0.], [1., 0.], [-1., -1.]], [[1., 2.]] * 3) == (
           pytest.approx(1 / np.log2(3)))

@@ -1,6 +1,7 @@
 """Tests of ultra_tfr.pipeline."""
 
 import functools
+import itertools
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_ranking as tfr
+from tensorflow_serving.apis import input_pb2
 
 from ultra_tfr import pipeline
 from ultra_tfr import scorers
@@ -128,6 +130,35 @@ def test_what_y_true_is_packed_of(files):
   grade = lists.examples["grade"][:first].tolist()
   assert read(valid, valid=("grade", _INT()))[1] == [
       list(y) for y in zip(grade, rank)]
+
+
+def _endless_records(path):
+  """A source that never ends: whoever wants all of it waits forever."""
+  del path
+
+  def records():
+    for click in itertools.count():
+      lists = input_pb2.ExampleListWithContext()
+      feature = lists.examples.add().features.feature
+      feature["click"].float_list.value.append(click)
+      feature["1"].float_list.value.append(click)
+      yield lists.SerializeToString()
+
+  return tf.data.Dataset.from_generator(
+      records, output_signature=tf.TensorSpec([], tf.string))
+
+
+def test_files_are_streamed_and_can_be_read_again(tmp_path):
+  """Readers took whole files into the memory, which logs do not fit in."""
+  path = tmp_path / "log"
+  path.touch()  # Its name is looked up, its content is not read.
+  builder = pipeline.FeedbackDatasetBuilder(
+      {}, {"1": _FLOAT}, "mask", _CLICK, tfr.keras.pipeline.DatasetHparams(
+          str(path), str(path), 4, 4, dataset_reader=_endless_records))
+  dataset = builder.build_valid_dataset().take(2)
+  for _ in range(2):
+    clicks = [y_true.numpy()[:, 0].tolist() for _, y_true in dataset]
+    assert clicks == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize("options, error, message", [

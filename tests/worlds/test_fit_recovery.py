@@ -102,6 +102,42 @@ def test_examination_comes_closer_and_survives_further_fits():
   assert errors[4] < 0.75 * errors[0]
 
 
+def test_examination_of_known_relevance_comes_closer_over_the_epochs():
+  """An implementation set propensities back in each step: they never moved."""
+  rng = np.random.default_rng(0)
+  shape = [2000, 5]
+  beta = rng.uniform(.05, .95, shape)
+  positions = np.argsort(rng.random(shape), axis=1) + 1
+  examined = rng.random(shape) < CURVE[positions - 1]
+  clicks = (examined & (rng.random(shape) < beta)).astype(np.float32)
+  logits = np.log(beta / (1. - beta))
+  heads = np.stack([logits, logits], -1).astype(np.float32)
+  # The input is the output, so that tests decide on scores.
+  inputs = tf.keras.Input([None, 2])
+  model = tf.keras.Model(inputs, tf.identity(inputs))
+  bias = ultra_tfr.layers.PositionBias(5, initial_examination=.9)
+  model.compile("sgd", ultra_tfr.losses.UnbiasedPairwiseLoss(bias))
+
+  def fit(**arguments):
+    return model.fit(
+        heads, ultra_tfr.pack_feedback(clicks, positions), verbose=0,
+        callbacks=[ultra_tfr.callbacks.PropensityEM(averaging="parameters")],
+        **arguments).history
+
+  history = fit(batch_size=100, epochs=5)
+  estimates = np.stack([
+      history[f"examination_{k}"] for k in range(1, 6)], axis=1)
+  errors = np.abs(estimates - CURVE[:5] / CURVE[0]).max(axis=1)
+  assert errors[0] > errors[1] > errors[4]
+  assert errors[0] > 2 * errors[4]
+  # Nothing starts over between epochs, nor when `fit` is called again.
+  assert bias.num_updates.numpy() == 100
+  before = bias.examination.numpy()
+  fit(batch_size=2000)
+  assert np.abs(bias.examination.numpy() - before).max() < .05
+  assert bias.num_updates.numpy() == 101
+
+
 def test_each_batch_goes_on_where_the_last_one_ended():
   """An implementation made propensities anew, at 0.9, in each step."""
   bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9)
@@ -166,39 +202,58 @@ def test_a_position_that_is_never_shown_keeps_its_value():
   np.testing.assert_allclose(bias.examination.numpy()[0, 2], 0.3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("initial", ["click_rate", 0.9])
+@pytest.mark.parametrize("initial", ["click_rate", 0.9, [0.9, 0.5, 0.25, 0.1]])
 @pytest.mark.parametrize("averaging", ["statistics", "parameters"])
-def test_case_a33_a_log_without_clicks_lowers_theta_and_nothing_is_nan(
+def test_without_clicks_theta_falls_smoothly_and_nothing_is_nan(
     initial, averaging):
+  """Batches without a click are common in small logs, and were NaN or lost."""
   bias = ultra_tfr.layers.PositionBias(4, initial_examination=initial)
   values = []
 
   class Watch(tf.keras.callbacks.Callback):
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_begin(self, batch, logs=None):
       values.append(bias.examination.numpy()[0])
 
-  losses = _train_on(np.zeros([8, 4], np.float32), bias, Watch(), epochs=20,
-                     averaging=averaging, warmup=2)
+  losses = _train_on(np.zeros([8, 4], np.float32), bias, Watch(), epochs=100,
+                     averaging=averaging, warmup=20)
   # What is left is the cross-entropy of the relevance head.
   assert np.isfinite(losses).all()
-  after_warmup = np.array(values[2:])
-  assert np.isfinite(values).all()
-  assert ((after_warmup > 0) & (after_warmup <= 1)).all()
-  steps = np.diff(after_warmup, axis=0)
+  theta = np.array(values)
+  assert np.isfinite(theta).all()
+  assert ((theta > 0) & (theta <= 1)).all()
+  if initial == "click_rate":
+    moving = theta[21:]
+  else:
+    # The first batch may move them far: it is all that there is to average.
+    moving = theta[1:]
+    assert (theta[1] < theta[0]).all()
+  steps = np.diff(moving, axis=0)
   assert (steps < 0).all()
   assert (abs(steps) < 0.1).all()
+  if averaging == "parameters":
+    assert (moving[1:] > 0.9 * moving[:-1]).all()
+    if initial != "click_rate":
+      # alpha_0 = 0.05 of the way to theta (1 - beta) / (1 - theta beta).
+      target = theta[0] * 0.5 / (1 - theta[0] / 2)
+      np.testing.assert_allclose(
+          theta[1] - theta[0], 0.05 * (target - theta[0]), rtol=1e-3)
 
 
-def test_case_a33_a_batch_without_clicks_has_no_pair_loss():
-  loss = ultra_tfr.losses.UnbiasedPairwiseLoss(
-      ultra_tfr.layers.PositionBias(4), head_weight=0.0)
+def test_a_batch_without_clicks_has_no_pair_loss():
+  """A loss of exactly 0 without clicks is right, and must not turn NaN."""
+  bias = ultra_tfr.layers.PositionBias(4)
   scores = tf.constant([[1.0, -2.0, 0.5, 3.0]])
+  loss = ultra_tfr.losses.UnbiasedPairwiseLoss(bias, head_weight=0.0)
   with tf.GradientTape() as tape:
     tape.watch(scores)
     value = loss(tf.zeros([1, 4]), scores)
   assert float(value) == 0.0
   np.testing.assert_array_equal(tape.gradient(value, scores).numpy(), 0.0)
+  # While EM runs the score learns relevance too, which is no part of the loss.
+  bias.start_collecting()
+  loss = ultra_tfr.losses.UnbiasedPairwiseLoss(bias)
+  assert float(loss(tf.zeros([1, 4]), scores)) == 0.0
 
 
 def test_updates_keep_the_constraints_of_pairwise_trust_bias():

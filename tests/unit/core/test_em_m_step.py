@@ -243,21 +243,3 @@ def test_an_empty_batch_changes_nothing_and_nothing_is_nan():
         if key != "num_updates":
           np.testing.assert_allclose(
               state[key].numpy(), value.numpy(), rtol=1e-6)
-
-
-def test_case_a33_batches_without_clicks_lower_theta_smoothly():
-  # The E step at theta and beta = 1/2 without clicks, again and again.
-  state, averages = _state(), _averages()
-  previous = state["examination"].numpy()
-  for _ in range(50):
-    theta = tf.reshape(state["examination"], [1, K])
-    sums = examination.pointwise_statistics(
-        tf.zeros([1, K], tf.bool), tf.zeros([1, K]), theta,
-        tf.zeros([1, K]), tf.eye(K)[tf.newaxis])
-    state, averages = _run(
-        _rule(averaging="parameters"), state, averages,
-        {**_batch(), "pointwise": sums})
-    now = state["examination"].numpy()
-    assert (now <= previous).all() and (now > 0.9 * previous).all()
-    assert (now > 0).all()
-    previous = now

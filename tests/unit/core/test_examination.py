@@ -98,19 +98,26 @@ def test_statistics_equal_the_double_loop_with_padding_and_contexts():
           LISTS, P1, P0, NUM_CONTEXTS * NUM_POSITIONS, _slot_of), rtol=1e-12)
 
 
-def test_case_a29_posteriors_are_marginal_and_sum_to_one():
-  theta = tf.constant([[0.5, 0.5]], tf.float64)
-  logits = tf.math.log(tf.constant([[0.4 / 0.6] * 2], tf.float64))
+@pytest.mark.parametrize("dtype, rtol", [
+    (tf.float32, 1e-6), (tf.float64, 1e-12)])
+def test_posteriors_are_marginal_and_sum_to_one(dtype, rtol):
+  """A user asked whether P(relevant | no click) lacks a second factor.
+
+  It does not: the posterior is marginal, over examined or not.
+  """
+  theta = tf.constant([[0.5, 0.5]], dtype)
+  logits = tf.math.log(tf.constant([[0.4 / 0.6] * 2], dtype))
   clicked = tf.constant([[False, True]])
   examined = examination.examination_posterior(clicked, logits, theta)
   relevant = examination.relevance_posterior(
       clicked, logits, theta, tf.zeros_like(theta))
-  np.testing.assert_allclose(examined.numpy(), [[0.375, 1.0]], rtol=1e-12)
-  np.testing.assert_allclose(relevant.numpy(), [[0.25, 1.0]], rtol=1e-12)
+  np.testing.assert_allclose(examined.numpy(), [[0.375, 1.0]], rtol=rtol)
+  np.testing.assert_allclose(relevant.numpy(), [[0.25, 1.0]], rtol=rtol)
   # Without a click examined and relevant exclude each other.
   neither = (1 - 0.5) * (1 - 0.4) / (1 - 0.5 * 0.4)
   np.testing.assert_allclose(
-      examined.numpy()[0, 0] + relevant.numpy()[0, 0] + neither, 1.0)
+      examined.numpy()[0, 0] + relevant.numpy()[0, 0] + neither, 1.0,
+      rtol=rtol)
   np.testing.assert_allclose(neither, 0.375)
 
 

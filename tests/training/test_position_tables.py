@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.callbacks, and of position_tables in `fit`."""
+"""Losses whose layers have tables of their own: in `fit`, saved and loaded."""
 
 import warnings
 
@@ -261,20 +261,6 @@ def test_nothing_to_learn_from(name):
   assert all(np.isfinite(values).all() for values in state(layer))
 
 
-def test_class_weight_is_an_error():
-  model, _ = make_model("dla")
-  with pytest.raises(ValueError, match="`class_weight` has no meaning"):
-    fit(model, make_data(), class_weight={k: 1. + k for k in range(K)})
-
-
-def test_a_model_without_such_a_loss():
-  model, _ = make_model("dla")
-  model.compile("sgd", "mse")
-  with pytest.raises(ValueError, match=(
-      "`PropensityEM` needs a model compiled with a loss that learns")):
-    fit(model, make_data())
-
-
 def test_a_layer_from_outside_of_the_strategy():
   loss = DualLearningLoss(PropensityLogits(K))
   with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
@@ -283,11 +269,3 @@ def test_a_layer_from_outside_of_the_strategy():
   with pytest.raises(ValueError, match=(
       "'propensity_logits' was created outside of the scope of the model's")):
     fit(model, make_data())
-
-
-@pytest.mark.parametrize("arguments, message", [
-    ({"step_size": 0.}, r"`step_size` must be in \(0, 1\], but is 0.0"),
-    ({"step_decay": -1.}, "`step_decay` must be >= 0, but is -1.0")])
-def test_bad_arguments(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    PositionUpdates(**arguments)

@@ -1,10 +1,12 @@
-"""Losses and models for the cases that users ran into."""
+"""Small losses and models, for tests."""
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 from ultra_tfr import scorers
 from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 SUM = tf.keras.losses.Reduction.SUM
@@ -24,6 +26,13 @@ def learning_loss(num_positions=10, **arguments):
   bias = PositionBias(num_positions, initial_examination=.5)
   bias.start_collecting()
   return UnbiasedPairwiseLoss(bias, **{"reduction": SUM, **arguments})
+
+
+def inverse_loss(examination):
+  """TF-Ranking's sum over pairs, by known propensities."""
+  return InversePropensityLoss(
+      PositionBias(len(examination), examination=examination),
+      tfr.keras.losses.PairwiseLogisticLoss(reduction=SUM))
 
 
 def value_and_gradient(loss, y_true, y_pred, weights=None):

@@ -1,27 +1,26 @@
-"""Cases that users ran into: sizes and types of labels and scores."""
+"""Tests of ultra_tfr.losses: sizes and types of labels and scores."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
-from case_models import LN2
-from case_models import NONE
-from case_models import learning_loss
-from case_models import linear_model
-from case_models import plain_loss
-from case_models import value_and_gradient
+from small_losses import LN2
+from small_losses import learning_loss
+from small_losses import linear_model
+from small_losses import plain_loss
+from small_losses import value_and_gradient
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.core import pairs
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
-from ultra_tfr.metrics import on_ranking
 
 
 @pytest.mark.parametrize("temperature, expected", [
     (1., .798139), (.1, 2.126928)])
-def test_case_a02_temperature_scales_the_scores(temperature, expected):
+def test_temperature_scales_the_scores(temperature, expected):
+  """A pairwise loss accepted a temperature and never used it."""
   loss = plain_loss(temperature=temperature)
   np.testing.assert_allclose(
       loss([[1., 0.]], [[.6, .8]]).numpy(), expected, rtol=1e-5)
@@ -30,7 +29,8 @@ def test_case_a02_temperature_scales_the_scores(temperature, expected):
       again([[1., 0.]], [[.6, .8]]).numpy(), expected, rtol=1e-5)
 
 
-def test_case_a03_the_size_of_labels_does_not_leak_into_the_loss():
+def test_the_size_of_labels_does_not_leak_into_the_loss():
+  """Labels a hundred times as large made the loss as much larger."""
   scores = [[.3, -.2, .5]]
   for make in (plain_loss, learning_loss):
     small = value_and_gradient(make(), [[2., 1., 0.]], scores)
@@ -47,7 +47,8 @@ def test_case_a03_the_size_of_labels_does_not_leak_into_the_loss():
 @pytest.mark.parametrize("dtype", [
     "bool", "int32", "int64", "float32", "float64", "uint8"])
 @pytest.mark.parametrize("score_dtype", ["float32", "float64"])
-def test_case_a09_dtypes(dtype, score_dtype):
+def test_feedback_and_scores_of_any_type(dtype, score_dtype):
+  """Integer labels crashed, and float64 did not go with float32."""
   clicks, scores = np.array([[1, 0, 1, 0]]), [[.3, -.2, .1, .7]]
   loss = learning_loss()
   expected = loss(clicks.astype("float32"), tf.constant(scores)).numpy()
@@ -59,7 +60,8 @@ def test_case_a09_dtypes(dtype, score_dtype):
   assert gradient.dtype == score_dtype
 
 
-def test_case_a09_packed_integers():
+def test_packed_feedback_of_any_type():
+  """Clicks and positions are integers in most logs."""
   clicks, positions = np.array([[1, 0, 1]]), np.array([[3, 1, 2]])
   packed = np.stack([clicks, positions], -1)
   loss, scores = learning_loss(), tf.constant([[.3, -.2, .1]])
@@ -70,7 +72,8 @@ def test_case_a09_packed_integers():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_case_a10_half_precision(dtype):
+def test_half_precision(dtype):
+  """Losses in half precision overflowed, or crashed on mixed types."""
   loss = learning_loss()
   clicks = tf.constant([[1., 0., -1.]], dtype)
   value, gradient = value_and_gradient(
@@ -91,21 +94,8 @@ def test_case_a10_half_precision(dtype):
     assert np.all(np.isfinite(total))
 
 
-def test_case_a11_no_nan_from_an_item_that_cannot_be_seen():
-  loss = UnbiasedPairwiseLoss(
-      PositionBias(2, examination=[1., 0.]), reduction=NONE)
-  # Not clicked: as the better one of a pair it has no weight; against it the
-  # weight is the limit (1 - beta) / (1 - theta beta) = 1/2 at a score of 0.
-  value, gradient = value_and_gradient(loss, [[1., 0.]], [[0., 0.]])
-  np.testing.assert_allclose(value, [[LN2 / 2, 0.]], rtol=1e-6)
-  assert np.all(np.isfinite(gradient))
-  # Clicked all the same: the weight is one over the smallest probability.
-  value, gradient = value_and_gradient(loss, [[0., 1.]], [[0., 0.]])
-  np.testing.assert_allclose(value, [[0., 1e6 * LN2]], rtol=1e-4)
-  assert np.all(np.isfinite(gradient))
-
-
-def test_case_a12_labels_and_scores_up_to_999():
+def test_labels_and_scores_up_to_999():
+  """Ranks as labels overflowed exponential gains: the loss was inf or NaN."""
   labels = np.arange(1000, dtype=np.float32)[np.newaxis]
   positions = labels + 1
   packed = pack_feedback(labels, positions)
@@ -121,15 +111,8 @@ def test_case_a12_labels_and_scores_up_to_999():
       assert value > 0  # The reversed order.
 
 
-def test_case_a12_metric_on_labels_up_to_999():
-  labels = np.arange(1000, dtype=np.float32)[np.newaxis]
-  metric = on_ranking(tfr.keras.metrics.NDCGMetric(
-      gain_fn=lambda label: label))
-  metric.update_state(labels, labels)
-  np.testing.assert_allclose(metric.result().numpy(), 1., rtol=1e-6)
-
-
-def test_case_a13_continuous_feedback_orders_pairs():
+def test_continuous_feedback_orders_pairs():
+  """Dwell times as labels were refused, or all predictions became equal."""
   dwell = tf.constant([[12.3, .4, 55.]])
   np.testing.assert_array_equal(
       np.argwhere(pairs.preferred(dwell, dwell >= 0)[0]),
@@ -144,7 +127,8 @@ def test_case_a13_continuous_feedback_orders_pairs():
   assert np.ptp(scores) > .1
 
 
-def test_case_a14_there_is_no_highest_label():
+def test_there_is_no_highest_label():
+  """Labels above 31 were rejected, whatever the gain."""
   labels, scores = [[0., 72., 285.]], [[0., 0., 0.]]
   np.testing.assert_allclose(
       plain_loss()(labels, scores).numpy(), 3 * LN2, rtol=1e-6)
@@ -155,7 +139,8 @@ def test_case_a14_there_is_no_highest_label():
     assert np.isfinite(value) and value > 0
 
 
-def test_case_a15_near_equal_labels_are_ties_within_the_gap():
+def test_near_equal_labels_are_ties_within_the_gap():
+  """Labels of click models are never quite equal: which of them are a pair?"""
   labels, scores = [[.8, .8001, .1]], [[0., 0., 0.]]
   np.testing.assert_allclose(
       plain_loss()(labels, scores).numpy(), 3 * LN2, rtol=1e-6)

@@ -1,13 +1,12 @@
-"""Cases that users ran into: positions of items."""
-
-import warnings
+"""Tests of ultra_tfr.losses: what the positions of items mean."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from case_models import NONE
-from case_models import linear_towers
+from small_losses import NONE
+from small_losses import SUM
+from small_losses import linear_towers
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.core import examination as examination_lib
 from ultra_tfr.feedback import pack_feedback
@@ -24,7 +23,8 @@ def count_by_position(bias, packed, scores):
       :, examination_lib.COUNT].tolist()
 
 
-def test_case_a23_positions_count_from_one():
+def test_positions_count_from_one():
+  """Is 0 the first position, or a filler? Items moved to a wrong place."""
   bias = PositionBias(3, initial_examination=.5)
   clicks, scores = [[1., 0., 1.]], tf.zeros([1, 3])
   assert count_by_position(
@@ -38,7 +38,8 @@ def test_case_a23_positions_count_from_one():
   assert losses[0, 2] > 0
 
 
-def test_case_a23_negative_positions_are_errors():
+def test_negative_positions_are_errors():
+  """A filler of -1 was taken for an index, and so for a position."""
   with pytest.raises(ValueError, match=(
       r"`positions` must be whole numbers, 1 for the first position and 0 for "
       r"unknown, but positions\[0, 2\] is -1.0")):
@@ -51,7 +52,11 @@ def test_case_a23_negative_positions_are_errors():
 
 @pytest.mark.parametrize("overflow, expected", [
     ("mask", [1., 1., 1.]), ("pool", [1., 1., 3.]), ("error", [1., 1., 1.])])
-def test_case_a24_positions_beyond_the_table(overflow, expected):
+def test_positions_beyond_the_table(overflow, expected):
+  """Some tools clamp them and others skip them; a GPU may read zeros.
+
+  One policy holds, the user's own, however the step is run.
+  """
   bias = PositionBias(
       3, initial_examination=[.8, .5, .3], overflow=overflow)
   bias.start_collecting()
@@ -84,33 +89,8 @@ def test_case_a24_positions_beyond_the_table(overflow, expected):
         loss(shorter, scores[:, :3]), results[0][0], rtol=1e-6)
 
 
-def test_case_a24_overflow_is_told():
-  features = np.random.default_rng(0).normal(size=[4, 5, 1])
-  packed = pack_feedback(
-      np.eye(4, 5), np.tile([[1, 2, 3, 4, 50]], [4, 1])).numpy()
-  told = {}
-  for overflow in ("mask", "pool", "error"):
-    model = linear_towers(1)
-    model.compile("sgd", UnbiasedPairwiseLoss(
-        PositionBias(3, overflow=overflow)))
-    with warnings.catch_warnings(record=True) as caught:
-      warnings.simplefilter("always")
-      if overflow == "error":
-        with pytest.raises(ValueError, match=(
-            "8 items of the last batch are outside of the bias layer's 3 "
-            "positions; raise `num_positions`")):
-          model.fit(features, packed, verbose=0, callbacks=[PropensityEM()])
-        continue
-      model.fit(features, packed, epochs=3, verbose=0,
-                callbacks=[PropensityEM()])
-    told[overflow] = [
-        str(w.message) for w in caught if "outside" in str(w.message)]
-  assert not told["pool"]
-  assert len(told["mask"]) == 1
-  assert "3 positions are left out (8 in one batch); raise" in told["mask"][0]
-
-
-def test_case_a25_arbitrary_codes():
+def test_positions_may_be_codes_of_slots():
+  """Codes of slots were mapped in silence: whose propensity is which?"""
   bias = PositionBias(57, examination=np.linspace(1., .1, 57))
   loss = UnbiasedPairwiseLoss(bias, reduction=NONE)
   codes = [3, 4, 1, 57]
@@ -125,7 +105,8 @@ def test_case_a25_arbitrary_codes():
       losses, clicks[0] * np.log(2.) / propensity, rtol=1e-5)
 
 
-def test_case_a26_gaps_are_kept():
+def test_gaps_between_positions_are_kept():
+  """Logs lack some documents, and then the row is not the position."""
   theta = [.9, .8, .6, .5, .2]
   loss = UnbiasedPairwiseLoss(
       PositionBias(5, examination=theta), reduction=NONE)
@@ -141,7 +122,24 @@ def test_case_a26_gaps_are_kept():
       tf.zeros([1, 3])) == [1., 1., 0., 0., 1.]
 
 
-def test_case_a27_without_positions_the_order_is_that_of_display():
+def test_a_shuffle_keeps_the_display_order():
+  """Readers shuffle the items of a list, and the order shown was lost."""
+  loss = UnbiasedPairwiseLoss(
+      PositionBias(4, examination=[.9, .6, .4, .2]), reduction=SUM)
+  clicks, scores = np.array([[1., 0., 0., 1.]]), np.array([[.1, .5, -.3, .2]])
+  order = [2, 0, 3, 1]
+  expected = loss(clicks, scores).numpy()
+  shuffled = pack_feedback(
+      clicks[:, order], positions=np.array([[1, 2, 3, 4]])[:, order])
+  np.testing.assert_allclose(
+      loss(shuffled, scores[:, order]).numpy(), expected, rtol=1e-6)
+  # Without them it would be another one.
+  assert abs(loss(clicks[:, order], scores[:, order]).numpy() -
+             expected) > 1e-3
+
+
+def test_without_positions_the_order_is_that_of_display():
+  """Without a file of positions a program crashed and did not say why."""
   loss = UnbiasedPairwiseLoss(PositionBias(4, examination=[.9, .6, .4, .2]))
   clicks, scores = [[0., 1., 0., 1.]], [[.4, .3, .2, .1]]
   explicit = loss(pack_feedback(clicks, [[1, 2, 3, 4]]), scores)
@@ -155,7 +153,8 @@ def test_case_a27_without_positions_the_order_is_that_of_display():
     pack_feedback(clicks, [[1, 2, 3]])
 
 
-def test_case_a28_positions_do_not_reach_predictions():
+def test_positions_do_not_reach_predictions():
+  """Positions are for training only: at serving there are none."""
   features = np.random.default_rng(0).normal(size=[8, 3, 2])
   clicks = np.eye(8, 3)
   model = linear_towers(2, heads=2)

@@ -1,0 +1,79 @@
+"""Tests of ultra_tfr.losses: weights of lists and items."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+import oracles
+from small_losses import inverse_loss
+from small_losses import learning_loss
+from small_losses import plain_loss
+from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.metrics import on_ranking
+
+# The losses that take weights, by what makes one.
+MAKE = {"pairwise": plain_loss,
+        "inverse_propensity": lambda: inverse_loss([.5, .25])}
+
+
+@pytest.mark.parametrize("name, first, second", [
+    ("pairwise", oracles.softplus(-1.), oracles.softplus(2.)),
+    ("inverse_propensity", 2 * oracles.softplus(-1.),
+     4 * oracles.softplus(2.))])
+def test_shapes_of_weights(name, first, second):
+  """Users could not tell which shapes of weights there are, nor of what."""
+  # As many lists as items, so that a wrong broadcast has the right shape.
+  clicks, scores = [[1., 0.], [0., 1.]], tf.constant([[1., 0.], [2., 0.]])
+  for weights, expected in (
+      (None, first + second),
+      (3., 3 * (first + second)),
+      ([2., 5.], 2 * first + 5 * second),
+      ([[2.], [5.]], 2 * first + 5 * second),
+      ([[2., 3.], [4., 5.]], 2 * first + 5 * second)):
+    np.testing.assert_allclose(
+        MAKE[name]()(clicks, scores, weights).numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("shape", [
+    [3], [3, 1], [1, 3], [1, 2, 2], [2, 3], [1, 2]])
+def test_other_shapes_of_weights_are_errors(name, shape):
+  """Weights of a wrong shape were broadcast without a word."""
+  with pytest.raises(ValueError, match=(
+      r"`sample_weight` must be a number or .*\[2\] or \[2, 2\], but ")):
+    MAKE[name]()([[1., 0.], [0., 1.]], tf.zeros([2, 2]), tf.ones(shape))
+
+
+def test_lists_of_weight_zero():
+  """A mean over all lists shrinks with each that has the weight 0."""
+  clicks, scores = [[1., 0.], [0., 1.]], [[1., 0.], [2., 0.]]
+  alone = oracles.softplus(2.) / 2
+  for normalize, expected in ((True, alone), (False, alone / 2)):
+    loss = plain_loss(reduction="auto", normalize_weights=normalize)
+    np.testing.assert_allclose(
+        loss(clicks, scores, [0., 1.]).numpy(), expected, rtol=1e-6)
+  assert plain_loss(reduction="auto", normalize_weights=True)(
+      clicks, scores, [0., 0.]).numpy() == 0
+
+
+def test_weights_move_with_their_documents():
+  """A metric took the weights of the new ranks, which undid the correction."""
+  rng = np.random.default_rng(0)
+  labels = (rng.random([3, 6]) < .4).astype(np.float32)
+  labels[:, 0] = 1.
+  scores = rng.normal(size=[3, 6]).astype(np.float32)
+  weights = rng.uniform(.5, 3., size=[3, 6]).astype(np.float32)
+  positions = np.tile(np.arange(6) + 1, [3, 1])
+  loss = learning_loss(lambda_weight=tfr.keras.losses.NDCGLambdaWeight())
+  results = []
+  for order in ([0, 1, 2, 3, 4, 5], [4, 2, 0, 5, 1, 3]):
+    y, s, w = labels[:, order], scores[:, order], weights[:, order]
+    values = [loss(pack_feedback(y, positions[:, order]), s, w).numpy()]
+    for metric in (tfr.keras.metrics.MRRMetric(),
+                   tfr.keras.metrics.NDCGMetric()):
+      metric = on_ranking(metric)
+      metric.update_state(y, s, w)
+      values.append(metric.result().numpy())
+    results.append(values)
+  np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
