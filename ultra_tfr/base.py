@@ -334,10 +334,8 @@ class LearningLoss(tf.keras.losses.Loss):
   def __init__(self, position_bias: LearningLayer, layer_class: type,
                reduction: str, name: str):
     super().__init__(reduction=reduction, name=name)
-    if not isinstance(position_bias, layer_class):
-      raise ValueError(
-          f"`position_bias` must be a `{layer_class.__name__}`, but is "
-          f"{position_bias!r}; create one and pass it to the loss.")
+    checks.check_instance("position_bias", position_bias, layer_class,
+                          "create one and pass it to the loss")
     self.position_bias = position_bias
 
   def __call__(self, y_true, y_pred, sample_weight=None):

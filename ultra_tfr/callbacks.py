@@ -68,11 +68,14 @@ class PropensityEM(tf.keras.callbacks.Callback):
     super().__init__()
     if not 0 < step_size <= 1:
       raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
-    if step_decay < 0:
-      raise ValueError(f"`step_decay` must be >= 0, but is {step_decay}.")
+    for argument, value in (("step_decay", step_decay), ("warmup", warmup)):
+      if not 0 <= value < np.inf:
+        raise ValueError(f"`{argument}` must be >= 0, but is {value}; give a "
+                         "finite number.")
     checks.check_choice("averaging", averaging, _AVERAGING)
-    if warmup < 0:
-      raise ValueError(f"`warmup` must be >= 0, but is {warmup}.")
+    if position_bias is not None:
+      checks.check_instance("position_bias", position_bias, base.LearningLayer,
+                            "pass that of the loss, or leave it out")
     self._given, self._partial_restore = position_bias, partial_restore
     self._bias: Any = None
     self._has_weights = False

@@ -15,6 +15,13 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     raise ValueError(f"`{name}` must be one of {choices}, but is {value!r}.")
 
 
+def check_instance(name: str, value: Any, cls: type, remedy: str) -> None:
+  """Raises a `ValueError` unless the value is of the class."""
+  if not isinstance(value, cls):
+    raise ValueError(
+        f"`{name}` must be a `{cls.__name__}`, but is {value!r}; {remedy}.")
+
+
 def check_count(name: str, value: Any, least: int = 1) -> int:
   """A whole number, of NumPy too and such as 3.0, as an int.
 

@@ -11,6 +11,7 @@ import tensorflow_ranking as tfr
 from tensorflow_ranking.python import losses_impl
 
 from ultra_tfr import base
+from ultra_tfr import checks
 from ultra_tfr import e_step
 from ultra_tfr import feedback as feedback_lib
 from ultra_tfr import keras_guards
@@ -224,7 +225,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     name: the loss's name.
 
   Raises:
-    ValueError: if the propensities are not given.
+    ValueError: if the propensities are not given, or an argument is no such
+      object.
 
   >>> import tensorflow_ranking as tfr
   >>> loss = InversePropensityLoss(
@@ -236,6 +238,10 @@ class InversePropensityLoss(tf.keras.losses.Loss):
 
   def __init__(self, position_bias: PositionBias, loss: tf.keras.losses.Loss,
                name: str = "inverse_propensity_loss"):
+    checks.check_instance("position_bias", position_bias, PositionBias,
+                          "create one and pass it to the loss")
+    checks.check_instance("loss", loss, tf.keras.losses.Loss,
+                          "take one of `tfr.keras.losses`")
     super().__init__(reduction=loss.reduction, name=name)
     if not position_bias.examination_is_fixed:
       raise ValueError(

@@ -28,8 +28,11 @@ class Slots(NamedTuple):
   num_contexts: int
 
   def lookup(self, table):
-    """Values of a `[C, K]` table for every item, `[B, L]`."""
-    return tf.gather(tf.reshape(table, [-1]), self.index)
+    """Values of a `[C, K]` table for every item, `[B, L]`, free of gradients.
+
+    No gradient reaches a table, whatever a loss does with its values.
+    """
+    return tf.gather(tf.reshape(tf.stop_gradient(table), [-1]), self.index)
 
   def one_hot(self, dtype=tf.float32):
     """`[B, L, C * K]` indicator of each item's slot; zeros where not valid."""
@@ -47,6 +50,7 @@ class Slots(NamedTuple):
 
     The context is that of the first item of the pair; the two share a list.
     """
+    table = tf.stop_gradient(table)
     size = self.num_contexts * self.num_positions
     rows = tf.gather(tf.reshape(table, [size, self.num_positions]), self.index)
     return tf.einsum("bak,bck->bac", rows, self.position_one_hot(table.dtype))

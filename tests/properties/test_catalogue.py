@@ -1,0 +1,268 @@
+"""Properties that all losses, layers, metrics and callbacks have."""
+
+import functools
+import importlib
+import inspect
+import json
+import pkgutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from catalogue import CATALOGUE
+from catalogue import LAYERS
+from catalogue import LOSSES
+from catalogue import PROPERTIES
+from catalogue import Outcome
+from catalogue import assert_same
+from catalogue import tensors
+import ultra_tfr
+
+# Compiling is what takes time here; these have between them all of the code.
+COMPILED_ALWAYS = {
+    "ipw", "fixed", "contexts", "position_trust", "pairwise_trust_prior",
+    "pairwise_trust_fixed", "paper_opt", "hinge", "precision",
+    "graded_three_heads", "normalized", "inverse_propensity", "dla",
+    "ratios_capped", "product_click", "v4", "regression_em_trust",
+    "affine_learned", "signed_log", "numeric_features",
+    "on_ranking_MRRMetric", "counterfactual_ndcg", "click_log_likelihood"}
+# Wings that use the others and have nothing for `compile` and `fit` of users.
+_PROGRAMS = ("commands", "experiments", "fit_log", "pipeline")
+_KINDS = (tf.keras.losses.Loss, tf.keras.layers.Layer,
+          tf.keras.metrics.Metric, tf.keras.callbacks.Callback)
+
+
+def having(name, slow=()):
+  """Parametrises a test over the entries that have a property."""
+  assert name in PROPERTIES
+  return pytest.mark.parametrize("entry", [
+      pytest.param(entry, id=entry.name,
+                   marks=[pytest.mark.slow] if entry.name in slow else [])
+      for entry in CATALOGUE.values() if name not in entry.lacks])
+
+
+@pytest.fixture(autouse=True)
+def _constant_draws(monkeypatch):
+  """Draws of `targets="sample"` that do not depend on the order of items."""
+  monkeypatch.setattr(
+      tf.random, "uniform", lambda shape, seed=None: tf.fill(shape, .4))
+
+
+def test_every_public_object_is_in_the_catalogue():
+  public = set()
+  for module in pkgutil.walk_packages(ultra_tfr.__path__, "ultra_tfr."):
+    if module.name.split(".")[1] not in _PROGRAMS:
+      public |= {
+          value for name, value in vars(
+              importlib.import_module(module.name)).items()
+          if isinstance(value, type) and issubclass(value, _KINDS) and
+          value.__module__ == module.name and name[0] != "_"}
+  # What others inherit is a contract, and those that inherit it are listed.
+  contracts = {one for one in public for other in public
+               if issubclass(other, one) and other is not one}
+  missing = public - contracts - {
+      type(entry.make()) for entry in CATALOGUE.values()}
+  assert not missing, f"tests/support/catalogue.py lacks {missing}"
+  assert len(public - contracts) > 12
+
+
+def rearranged(batch, order, rng=None):
+  """Items in a new order; -1 in it is padding, with arbitrary other values."""
+  result = {}
+  order = np.asarray(order)
+  padding = order < 0
+  for key, filler in (("feedback", -1.), ("positions", 0.), ("contexts", 0.),
+                      ("scores", np.nan), ("weights", 1.)):
+    result[key] = batch[key]
+    if batch[key] is not None:
+      result[key] = batch[key][:, order]
+      result[key][:, padding] = filler
+  if rng is not None:
+    # Whatever a reader leaves in padded places must not matter.
+    shape = result["positions"][:, padding].shape
+    result["positions"][:, padding] = rng.integers(0, 9, shape)
+    result["feedback"][:, padding] = rng.choice([-1., np.nan], shape)
+    result["weights"][:, padding] = rng.choice([np.nan, -2., 7.], shape)
+    scores = result["scores"][:, padding]
+    result["scores"][:, padding] = rng.choice(
+        [-23.03, np.inf, np.nan], scores.shape)
+    if result["contexts"] is not None:
+      result["contexts"][:, padding] = rng.integers(0, 9, shape)
+  return result
+
+
+@functools.cache
+def expected_of(entry):
+  """The outcome of a new object on the entry's batch."""
+  return entry.run(entry, entry.make_batch())
+
+
+@having("order")
+def test_order_and_padding_change_nothing(entry):
+  subject, batch = entry.make(), entry.make_batch()
+  expected, rng = expected_of(entry), np.random.default_rng(3)
+  for order, arbitrary in (
+      ([3, 0, 4, 1, 2], None),                     # Permuted, lists too.
+      ([0, 1, 2, 3, 4, -1, -1], None),             # Padded further.
+      ([-1, 0, 1, -1, 2, 3, -1, 4], rng),          # Padded in the middle.
+  ):
+    moved = rearranged(batch, order, arbitrary)
+    lists = slice(None, None, -1 if arbitrary is None else 1)
+    totals, items = entry.run(entry, {
+        key: None if values is None else values[lists]
+        for key, values in moved.items()}, subject)
+    assert_same(Outcome(totals, {
+        key: values[lists] for key, values in items.items()}), expected, order)
+
+
+@having("compiled", slow=CATALOGUE.keys() - COMPILED_ALWAYS)
+@pytest.mark.parametrize("how", ["graph", "jit"])
+def test_compiled_equals_eager(entry, how):
+  actual = entry.run(entry, entry.make_batch(), compiled=how)
+  assert_same(actual, expected_of(entry))
+
+
+@having("float64")
+def test_double_precision_changes_nothing(entry):
+  batch = entry.make_batch()
+  batch["scores"] = batch["scores"].astype(np.float64)
+  assert_same(entry.run(entry, batch), expected_of(entry))
+
+
+# Where propensities and towers can get to.
+_LIMITS = {"examination": (0., 1.), "examination_unclicked": (0., 1.),
+           "click_irrelevant": (0., 0.), "trust_positive": (1., 1.),
+           "trust_negative": (0., 0.), "propensity_logits": (-30., 30.),
+           "clicked_ratio": (1e-3, 1.), "unclicked_ratio": (1e-3, 1.),
+           "effects_0": (-30., 30.), "effects_1": (-30., 30.)}
+
+
+def _to_the_limits(layer, attempt):
+  for variable in layer.weights:
+    name = variable.name.split(":")[0]
+    if name in _LIMITS:
+      limits = np.roll(_LIMITS[name], attempt)
+      variable.assign(np.resize(limits, variable.shape))
+  # A click on an irrelevant item is as likely as on a relevant one.
+  if getattr(layer, "trust_bias", None) == "position" and attempt == 2:
+    layer.click_irrelevant.assign(layer.examination)
+
+
+@having("extremes")
+def test_finite_at_the_extremes(entry):
+  subject, batch = entry.make(), entry.make_batch()
+  layer = getattr(subject, "position_bias", subject)
+  # Each list again and again: as it is, all clicked, and without a click.
+  feedback = np.concatenate([
+      np.where(batch["feedback"] < 0, -1., value)
+      for value in (batch["feedback"], batch["feedback"], 1., 0.)])
+  batch = {key: None if values is None else np.concatenate([values] * 4)
+           for key, values in batch.items()}
+  scale = np.repeat([1e4, 0., 1e2, 1e4], len(feedback) // 4)
+  rng = np.random.default_rng(4)
+  kinds = [feedback] * 3
+  if entry.name in {**LOSSES, **LAYERS}:
+    # Without any feedback metrics are NaN, and say so.
+    kinds += [np.minimum(feedback, 0.), np.full_like(feedback, -1.)]
+  for attempt, batch["feedback"] in enumerate(kinds):
+    scores = rng.choice([-1., 0., 1.], size=batch["scores"].shape)
+    batch["scores"] = (scale[:, np.newaxis, np.newaxis] * scores).astype(
+        np.float32)
+    if hasattr(layer, "num_positions"):
+      _to_the_limits(layer, attempt)
+    outcome = entry.run(entry, batch, subject)
+    for part in outcome:
+      for key, values in part.items():
+        assert np.all(np.isfinite(values)), key
+    if entry.name in LOSSES and attempt == 4:
+      assert outcome.totals["value"] == 0
+      assert not outcome.items["gradient"].any()
+
+
+@having("gradient")
+def test_no_gradient_reaches_the_bias_layer(entry):
+  loss = entry.make()
+  variables = loss.position_bias.weights
+  assert variables
+  assert not loss.position_bias.trainable_weights
+  with tf.GradientTape() as tape:
+    tape.watch(variables)
+    value = loss(*tensors(entry.make_batch()))
+  assert all(g is None for g in tape.gradient(value, variables))
+
+
+def _keras_module(subject):
+  if isinstance(subject, tf.keras.losses.Loss):
+    return tf.keras.losses
+  if isinstance(subject, tf.keras.metrics.Metric):
+    return tf.keras.metrics
+  return tf.keras.layers
+
+
+def _serialized(subject):
+  """JSON text of an object, and the function that makes it again."""
+  if isinstance(subject, tf.keras.losses.Loss):
+    module = tf.keras.losses
+  elif isinstance(subject, tf.keras.metrics.Metric):
+    module = tf.keras.metrics
+  else:
+    module = tf.keras.layers
+  return json.dumps(module.serialize(subject)), module.deserialize
+
+
+def _revived(entry, subject):
+  """The object, from text; with learned values, which are in checkpoints."""
+  text, deserialize = _serialized(subject)
+  again = deserialize(json.loads(text))
+  assert type(again) is type(subject)
+  assert _serialized(again)[0] == text
+  source, target = (getattr(thing, "position_bias", thing)
+                    for thing in (subject, again))
+  assert source is not target
+  if isinstance(source, tf.keras.layers.Layer):
+    for layer in (source, target):
+      if not layer.built:
+        entry.run(entry, entry.make_batch(), layer)
+    target.set_weights(source.get_weights())
+  return again
+
+
+@having("config")
+def test_config_round_trip(entry):
+  subject = entry.make()
+  assert tf.keras.utils.get_registered_name(
+      type(subject)) == f"ultra_tfr>{type(subject).__name__}"
+  config = json.loads(json.dumps(subject.get_config()))
+  text = json.dumps(config)
+  assert json.dumps(type(subject).from_config(config).get_config()) == text
+  assert json.dumps(config) == text  # It is left alone.
+  actual = entry.run(entry, entry.make_batch(), _revived(entry, subject))
+  assert_same(actual, expected_of(entry), tolerance=1e-7)
+
+
+def _of_numpy(function, arguments):
+  """The arguments, with NumPy's numbers and arrays for Python's."""
+  result = {name: parameter.default for name, parameter in inspect.signature(
+      function).parameters.items() if parameter.default != parameter.empty}
+  result.update(arguments)
+  for key, value in result.items():
+    if isinstance(value, int) and not isinstance(value, bool):
+      value = np.int64(value)
+    elif isinstance(value, float):
+      value = np.float32(value)
+    elif isinstance(value, list) and isinstance(value[0], (float, list)):
+      value = np.array(value)
+    result[key] = value
+  return result
+
+
+@having("numpy_arguments")
+def test_numbers_of_numpy_are_numbers(entry):
+  arguments = _of_numpy(entry.factory, entry.arguments)
+  if entry.layer is not None:
+    arguments["position_bias"] = entry.make_layer(**_of_numpy(*entry.layer))
+  other = entry.make(**arguments)
+  if "config" not in entry.lacks:
+    other = _revived(entry, other)
+  assert_same(entry.run(entry, entry.make_batch(), other), expected_of(entry))
