@@ -1,7 +1,7 @@
 """What is written: files, JSON, aligned tables, and the versions behind them.
 
 A file is there as a whole or not at all, and never takes the place of one that
-is read.
+is read. A folder has one writer, which touches nothing but what it made.
 """
 
 import contextlib
@@ -11,11 +11,19 @@ import json
 import os
 import pathlib
 import secrets
+import shutil
 import sys
 
 import numpy as np
 
 from ultra_tfr.version import __version__
+
+try:
+  import fcntl
+except ImportError:  # Without it two writers are not told apart.
+  fcntl = None
+
+_MANIFEST = ".ultra_tfr.json"
 
 
 def plain(value):
@@ -120,8 +128,6 @@ def new_file(path, mode="w"):
   with new_path(path) as part:
     with open(part, mode.replace("w", "x"), **options) as file:
       yield file
-      file.flush()
-      os.fsync(file.fileno())
 
 
 def check_is_no_input(name, path, inputs):
@@ -171,13 +177,245 @@ def read(path):
   Args:
     path: the file.
 
+  Raises:
+    ValueError: if it holds anything else.
+
   >>> read("none.json") is None
   True
   """
   if not os.path.exists(path):
     return None
-  with open(path, encoding="utf-8") as file:
-    return json.load(file)
+  try:
+    with open(path, encoding="utf-8") as file:
+      return json.load(file)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(
+        f"{path}: is no JSON ({error}), so it is damaged; remove it, or take "
+        "it from a backup.") from error
+
+
+class Folder(os.PathLike):
+  """A folder that one command writes, and meanwhile no other process.
+
+  It is new or empty at first. Then a manifest in it says whose it is and lists
+  what was made there; nothing else is ever written over or removed.
+
+      with Folder("shop", "fit-log") as folder:
+        with open(folder.claim("notes.txt"), "w") as file: ..
+
+  Within the block, another `Folder` of that path in this process is the same.
+
+  Args:
+    path: made if need be.
+    command: whose it is.
+    name: of the argument that gave the path.
+    marker: the file with which its content is whole, or None.
+    overwrite: whether there may be one.
+
+  Raises:
+    ValueError: if it is no folder, is not ours, has another writer, or is whole
+      already.
+
+  >>> with Folder("shop", "fit-log", marker="log.json") as folder:
+  ...   write(folder.claim("log.json"), {})
+  >>> with Folder("shop", "fit-log", marker="log.json") as folder:
+  ...   pass
+  Traceback (most recent call last):
+  ValueError: folder: shop already holds a result; give another folder, or ...
+  """
+
+  _held = {}
+
+  def __init__(self, path, command, name="folder", marker=None,
+               overwrite=False):
+    self._path, self._command, self._name = os.fspath(path), command, name
+    self._marker, self._overwrite = marker, overwrite
+    self._lock, self._entries, self._is_new = None, [], False
+
+  def __fspath__(self):
+    return self._path
+
+  def __enter__(self):
+    there = os.path.abspath(self._path)
+    while not os.path.exists(there):
+      there = os.path.dirname(there)
+    if not os.path.isdir(there):
+      raise ValueError(
+          f"{self._name} {self._path} must be a folder, but {there} is a file; "
+          "give another name.")
+    held = self._held.get(os.path.realpath(self._path))
+    if held is not None:
+      return held
+    with errors_of(self._path):
+      self._is_new = not os.path.exists(self._path)
+      os.makedirs(self._path, exist_ok=True)
+      self._lock = os.open(self._path if fcntl else os.devnull, os.O_RDONLY)
+    try:
+      self._take()
+    except BaseException:
+      os.close(self._lock)
+      raise
+    self._held[os.path.realpath(self._path)] = self
+    return self
+
+  def __exit__(self, kind, *unused):
+    if self._lock is None:  # Within the block of another one.
+      return
+    try:
+      # A folder that is whole gets no more files: what is in it is listed.
+      self._entries = [
+          found for entry in self._entries for found in self._files(entry)
+          ] if kind is None else list(filter(self._files, self._entries))
+      self._write()
+      if os.listdir(self._path) == [_MANIFEST] and not self._entries:
+        os.remove(self._at(_MANIFEST))
+        if self._is_new:
+          os.rmdir(self._path)
+    finally:
+      del self._held[os.path.realpath(self._path)]
+      os.close(self._lock)
+
+  def _take(self):
+    """Makes sure that nobody else writes there, or ever did."""
+    try:
+      if fcntl is not None:
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      raise ValueError(
+          f"{self._name}: {self._path} is being written by another process; "
+          "wait until it has ended, or give another folder.") from error
+    except OSError:  # Some file systems have no locks for folders.
+      pass
+    found = read(self._at(_MANIFEST))
+    if found is None:
+      if os.listdir(self._path):
+        raise ValueError(
+            f"{self._name}: {self._path} holds files that {self._command} did "
+            "not write; give an empty folder, or a new one.")
+      self._write()
+      return
+    if not (isinstance(found, dict) and isinstance(found.get("files"), list)
+            and all(isinstance(entry, str) and not {"", ".", ".."} & set(
+                entry.rstrip("/").split("/")) for entry in found["files"])):
+      raise ValueError(
+          f"{self._at(_MANIFEST)} is damaged; give another folder.")
+    if found.get("command") != self._command:
+      raise ValueError(
+          f"{self._name}: {self._path} is a folder of {found.get('command')}, "
+          f"and not of {self._command}; give another one.")
+    self._entries = found["files"]
+    # What a killed process left half-made.
+    self.remove(*(entry.rstrip("/") for entry in self._entries
+                  if entry.startswith(".")))
+    if (self._marker is not None and not self._overwrite and
+        os.path.exists(self._at(self._marker))):
+      raise ValueError(
+          f"{self._name}: {self._path} already holds a result; give another "
+          "folder, or --overwrite.")
+
+  def claim(self, *names):
+    """Notes what is about to be written.
+
+    Args:
+      *names: of files in the folder, and of folders in it, which end in "/".
+
+    Returns:
+      The path of the first one.
+
+    Raises:
+      ValueError: if there is one already that is not ours.
+    """
+    for name in names:
+      for path in self._files(name):
+        if path not in self._entries and name not in self._entries:
+          raise ValueError(
+              f"{self._name}: {self._at(path)} is in the way, and is not of "
+              f"{self._command}; move it, or give another folder.")
+    fresh = [name for name in names if name not in self._entries]
+    if fresh:
+      folders = tuple(name for name in fresh if name.endswith("/"))
+      self._entries = [*(entry for entry in self._entries
+                         if not entry.startswith(folders)), *fresh]
+      self._write()
+    return self._at(names[0])
+
+  def remove(self, *names):
+    """Removes what is ours of these names.
+
+    Args:
+      *names: of files and folders in the folder.
+    """
+    gone = [entry for entry in self._entries if entry.rstrip("/") in names or
+            entry.startswith(tuple(f"{name}/" for name in names))]
+    for entry in gone:
+      path = self._at(entry.rstrip("/"))
+      parent = os.path.dirname(entry.rstrip("/"))
+      # A folder may have become a link to another one.
+      if os.path.realpath(self._at(parent)) != os.path.normpath(
+          os.path.join(os.path.realpath(self._path), parent)):
+        raise ValueError(
+            f"{self._name}: {path} is elsewhere; give another folder.")
+      if entry.endswith("/") and os.path.isdir(path) and not os.path.islink(
+          path):
+        shutil.rmtree(path)
+      elif os.path.lexists(path):
+        os.remove(path)
+      while parent and os.path.isdir(self._at(parent)) and not os.listdir(
+          self._at(parent)):
+        os.rmdir(self._at(parent))
+        parent = os.path.dirname(parent)
+    if gone:
+      self._entries = [entry for entry in self._entries if entry not in gone]
+      self._write()
+
+  def clear(self):
+    """Removes all that is ours."""
+    self.remove(*(entry.partition("/")[0] for entry in self._entries))
+
+  @contextlib.contextmanager
+  def staged(self, marker=None):
+    """A new folder whose content takes its place when the block has ended.
+
+    Args:
+      marker: a file in it that takes its place last, and whose older one goes
+        first: so what is there with it is whole.
+
+    Yields:
+      The path.
+
+    Raises:
+      OSError: with the path of this folder.
+    """
+    name = f".{secrets.token_hex(8)}"
+    stage = self.claim(f"{name}/")
+    try:
+      with errors_of(self._path):
+        os.mkdir(stage)
+        yield stage
+      if marker is not None:
+        self.remove(marker)
+      for entry in sorted(os.listdir(stage), key=lambda entry: entry == marker):
+        path = os.path.join(stage, entry)
+        self.remove(entry)
+        os.replace(path, self.claim(
+            f"{entry}/" if os.path.isdir(path) else entry).rstrip("/"))
+    finally:
+      self.remove(name)
+
+  def _at(self, name):
+    return os.path.join(self._path, name)
+
+  def _files(self, name):
+    """The files that are there of a file or of a folder, which ends in "/"."""
+    path = self._at(name.rstrip("/"))
+    if not os.path.isdir(path) or os.path.islink(path):
+      return [name.rstrip("/")] if os.path.lexists(path) else []
+    return [os.path.relpath(os.path.join(folder, file), self._path)
+            for folder, _, files in os.walk(path) for file in files]
+
+  def _write(self):
+    write(self._at(_MANIFEST),
+          {"command": self._command, "files": self._entries})
 
 
 def versions():

@@ -301,6 +301,10 @@ _BAD = {
     "model_dir is a file": (
         _train("good.txt", "good.txt", "--model_dir=words.txt"),
         r"--model_dir.*words\.txt", 1),
+    "model_dir of somebody else": (
+        _train("good.txt", "good.txt", "--model_dir=.", "--overwrite"),
+        r"--model_dir: \. holds files that ultra-tfr train did not write; give",
+        1),
     "json folder": (
         _train("good.txt", "good.txt", "--json=none/x.json"),
         r"--json none/x\.json: the folder .*/none does not exist; create it",

@@ -71,6 +71,15 @@ _BAD = {
     "no --features": (_fit("new", features=None), "--features"),
     "folder exists": (_fit("model"), "--model_dir: model already holds a "
                       "result; give another folder, or --overwrite"),
+    "folder of another command": (
+        _fit("own", "--overwrite"),
+        "--model_dir: own is a folder of ultra-tfr diagnose, and not of ultra"),
+    "folder of somebody else": (
+        _fit("mine", "--overwrite"),
+        "--model_dir: mine holds files that ultra-tfr fit-log did not write"),
+    "report into a model": (
+        _diagnose("--report_dir=model", "--overwrite"),
+        "--report_dir: model is a folder of ultra-tfr fit-log, and not of ult"),
     "folder is a file": (_fit("second.csv"),
                          "--model_dir second.csv must be a folder"),
     "steps": (_fit("new", "--steps=5"), r"`steps` \(5\) must be a multiple of"),
@@ -162,6 +171,7 @@ def calls(tmp_path_factory):
   other = click_logs.simulate_log(
       300, positions=click_logs.POSITIONS, num_items=60, seed=9)[0]
   csv.write_csv(other, folder / "second.csv")
+  (folder / "mine" / "model").mkdir(parents=True)
   (folder / "link.csv").symlink_to("second.csv")
   csv.write_csv(other.select(["rank", "click"]), folder / "wrong.csv")
   # The small log again, and 24 rows more than a hundredth that are no good.
@@ -174,7 +184,8 @@ def calls(tmp_path_factory):
 
 
 def _files(calls, folder):
-  return sorted(os.listdir(calls.folder / folder))
+  """What is in a folder, but for the manifest."""
+  return sorted({*os.listdir(calls.folder / folder)} - {".ultra_tfr.json"})
 
 
 # Fitting.

@@ -150,7 +150,8 @@ def test_what_was_only_for_resuming_is_removed(calls):
   calls.out("last")
   for name in ("whole", "m"):
     assert sorted(os.listdir(calls.folder / name / "unbiased")) == [
-        "checkpoints", "logs", "model", "result.json", "settings.json"]
+        ".ultra_tfr.json", "checkpoints", "logs", "model", "result.json",
+        "settings.json"]
 
 
 @pytest.mark.slow
@@ -287,11 +288,13 @@ def _raise_killed(*_):
 # The folder.
 
 
-def test_a_folder_with_a_model_and_no_settings(tmp_path):
-  (tmp_path / "model").mkdir()
+def test_a_folder_of_something_else_is_left_alone(task, tmp_path):
+  """`train` removed `result.json`, and replaced the model of `fit-log`."""
+  (tmp_path / "result.json").write_text("{}")
   with pytest.raises(ValueError, match=(
-      "already holds a model; give another folder, or --overwrite")):
-    runs.check(str(tmp_path), {"seed": 0})
+      "holds files that ultra-tfr train did not write; give an empty folder")):
+    run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  assert (tmp_path / "result.json").read_text() == "{}"
 
 
 def test_only_what_differs_is_named(tmp_path):
@@ -299,7 +302,8 @@ def test_only_what_differs_is_named(tmp_path):
   settings = {"seed": 0, "hidden_units": ["8", "4"], "valid": None}
   runs.check(folder, settings)
   assert not os.path.exists(folder)
-  runs.write_settings(folder, settings)
+  with runs.open_folder(folder) as opened:
+    runs.write_settings(opened, settings)
   runs.check(folder, settings)
   for other, message in (
       ({**settings, "hidden_units": ["8"]}, "--hidden_units 8,4, but .* 8;"),
@@ -310,9 +314,14 @@ def test_only_what_differs_is_named(tmp_path):
 
 
 def test_clearing_leaves_what_is_not_ours(tmp_path):
-  for name in ("backup", "model", "logs", "checkpoints", "mine"):
-    (tmp_path / name).mkdir()
-  for name in ("settings.json", "result.json", "best.npz", "notes.txt"):
-    (tmp_path / name).write_text("{}")
-  runs.clear(str(tmp_path))
-  assert sorted(os.listdir(tmp_path)) == ["mine", "notes.txt"]
+  with runs.open_folder(tmp_path) as opened:
+    runs.write_settings(opened, {})
+    runs.begin(opened)
+    for name in ("backup", "model", "logs", "checkpoints", "mine"):
+      (tmp_path / name).mkdir()
+      (tmp_path / name / "file").write_text("")
+    for name in ("result.json", "best.npz", "notes.txt"):
+      (tmp_path / name).write_text("{}")
+    opened.clear()
+  assert sorted(os.listdir(tmp_path)) == [
+      ".ultra_tfr.json", "mine", "model", "notes.txt"]

@@ -7,6 +7,8 @@ import pathlib
 import resource
 import signal
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -183,3 +185,219 @@ def test_brackets_in_a_name_are_no_pattern(logs):
   output.check_is_no_input("--json", "a.csv", ["[ab].csv"])
   with pytest.raises(ValueError):
     output.check_is_no_input("--json", "[ab].csv", ["[ab].csv"])
+
+
+# Folders.
+
+
+def _open(path, **options):
+  return output.Folder(
+      path, "ultra-tfr fit-log", "--model_dir", **{
+          "marker": "log.json", **options})
+
+
+def _make(path, text="old", **options):
+  """A folder with a result of ours."""
+  with _open(path, **options) as folder:
+    folder.remove("report")
+    with folder.staged("log.json") as stage:
+      for name in ("log.json", "model/weights", "model/deep/graph"):
+        file = pathlib.Path(stage, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    pathlib.Path(folder.claim("report/")).mkdir(exist_ok=True)
+    pathlib.Path(folder, "report", "page").write_text(text)
+
+
+def _texts(path):
+  """The files of a folder, but for the manifest."""
+  return {str(file.relative_to(path)): file.read_text()
+          for file in sorted(pathlib.Path(path).rglob("*"))
+          if file.is_file() and file.name != ".ultra_tfr.json"}
+
+
+_RESULT = {name: "old" for name in (
+    "log.json", "model/weights", "model/deep/graph", "report/page")}
+
+
+def test_a_folder_is_made_and_overwritten_on_demand(tmp_path):
+  path = tmp_path / "deep" / "shop"
+  _make(path)
+  assert _texts(path) == _RESULT
+  with pytest.raises(ValueError, match=(
+      "^--model_dir: .*/shop already holds a result; give another folder, or "
+      "--overwrite.$")):
+    _make(path)
+  _make(path, "new", overwrite=True)
+  assert _texts(path) == dict.fromkeys(_RESULT, "new")
+  assert _names(path) == [".ultra_tfr.json", "log.json", "model", "report"]
+
+
+@pytest.mark.parametrize("name", [
+    "model/mine.txt", "report/page", "log.json", "rejected_rows.csv", ".hidden"
+])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_others_is_left_alone(tmp_path, name, overwrite):
+  """`fit-log` replaced one's own `model` and `report`, `train --overwrite`
+  removed `logs` and `checkpoints` of a folder that never held a training."""
+  (tmp_path / name).parent.mkdir(exist_ok=True)
+  (tmp_path / name).write_text("mine")
+  with pytest.raises(ValueError, match=(
+      "--model_dir: .* holds files that ultra-tfr fit-log did not write; give "
+      "an empty folder, or a new one")):
+    _make(tmp_path, overwrite=overwrite)
+  assert _texts(tmp_path) == {name: "mine"}
+
+
+def test_a_folder_of_another_command_is_left_alone(tmp_path):
+  """The exported model of `train` became that of `fit-log`, while `train` said
+  that it had finished."""
+  with output.Folder(tmp_path, "ultra-tfr train") as folder:
+    pathlib.Path(folder.claim("settings.json")).write_text("")
+  with pytest.raises(ValueError, match=(
+      "is a folder of ultra-tfr train, and not of ultra-tfr fit-log; give")):
+    _make(tmp_path, overwrite=True)
+
+
+def test_overwriting_leaves_what_others_added(tmp_path):
+  _make(tmp_path)
+  for name in ("notes.txt", "model/mine.txt"):
+    (tmp_path / name).write_text("mine")
+  with _open(tmp_path, overwrite=True) as folder:
+    folder.clear()
+  assert _texts(tmp_path) == {"notes.txt": "mine", "model/mine.txt": "mine"}
+  with pytest.raises(ValueError, match=(
+      "model/mine.txt is in the way, and is not of ultra-tfr fit-log; move")):
+    _make(tmp_path)
+  assert _texts(tmp_path) == {"notes.txt": "mine", "model/mine.txt": "mine"}
+  (tmp_path / "model" / "mine.txt").unlink()
+  _make(tmp_path)
+  assert _texts(tmp_path) == {**_RESULT, "notes.txt": "mine"}
+
+
+def test_what_took_the_place_of_ours_is_left_alone(tmp_path):
+  """A link to somewhere else is removed, and not what it leads to."""
+  for name in ("shop", "elsewhere"):
+    _make(tmp_path / name)
+  shop, elsewhere = tmp_path / "shop", tmp_path / "elsewhere"
+  os.rename(shop / "model", tmp_path / "moved")
+  (shop / "model").symlink_to(elsewhere / "model")
+  with _open(shop, overwrite=True) as folder:
+    with pytest.raises(ValueError, match="is elsewhere; give another folder"):
+      folder.clear()
+  assert _texts(elsewhere) == _RESULT
+  with output.Folder(tmp_path / "running", "ultra-tfr train") as folder:
+    os.symlink(elsewhere, folder.claim("logs/").rstrip("/"))
+    folder.clear()
+  assert _texts(elsewhere) == _RESULT
+  assert not (tmp_path / "running").exists()
+
+
+@pytest.mark.parametrize("files", [
+    ["../mine.txt"], ["/etc/passwd"], ["model/../../mine.txt"], [""], ["."],
+    [7], "mine.txt", None, ["model//x"]])
+def test_a_made_up_manifest_removes_nothing(tmp_path, files):
+  (tmp_path / "mine.txt").write_text("mine")
+  shop = tmp_path / "shop"
+  shop.mkdir()
+  (shop / ".ultra_tfr.json").write_text(json.dumps(
+      {"command": "ultra-tfr fit-log", "files": files}))
+  with pytest.raises(ValueError, match="ultra_tfr.json is damaged; give anoth"):
+    _make(shop, overwrite=True)
+  assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", "[" * 100000])
+def test_a_damaged_manifest(tmp_path, text):
+  (tmp_path / ".ultra_tfr.json").write_text(text, encoding="latin-1")
+  with pytest.raises(ValueError, match=r"ultra_tfr.json:? is .*damaged"):
+    _make(tmp_path)
+
+
+_HOLD = """
+import sys, time
+from ultra_tfr import output
+with output.Folder(sys.argv[1], "ultra-tfr fit-log") as folder:
+  open(folder.claim("logs/").rstrip("/"), "w").close()
+  print("held", flush=True)
+  time.sleep(60)
+"""
+
+
+def test_a_folder_has_one_writer(tmp_path):
+  """Two `fit-log` ended in a mix of both, with a status of 0."""
+  with subprocess.Popen(
+      [sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE,
+      text=True) as other:
+    assert other.stdout.readline() == "held\n"
+    with pytest.raises(ValueError, match=(
+        "--model_dir: .* is being written by another process; wait until it")):
+      _make(tmp_path)
+    assert _names(tmp_path) == [".ultra_tfr.json", "logs"]
+    other.kill()
+  # What it left is ours to replace.
+  _make(tmp_path)
+  with _open(tmp_path, overwrite=True) as folder:
+    folder.clear()
+    assert _names(folder) == [".ultra_tfr.json"]
+
+
+def test_folders_within_one_process_are_the_same(tmp_path):
+  with _open(tmp_path) as outer:
+    with _open(f"{tmp_path}/.", overwrite=True) as inner:
+      assert inner is outer
+      pathlib.Path(inner.claim("log.json")).write_text("")
+    assert (tmp_path / ".ultra_tfr.json").exists()
+  with _open(tmp_path, overwrite=True):
+    pass
+
+
+def test_a_folder_in_which_nothing_was_written_is_as_before(tmp_path):
+  with pytest.raises(KeyError):
+    with _open(tmp_path / "new") as folder:
+      folder.claim("log.json", "logs/")
+      raise KeyError
+  assert _names(tmp_path) == []
+  with _open(tmp_path):
+    pass
+  assert _names(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", range(30))
+def test_a_killed_command_leaves_nothing_that_looks_whole(
+    tmp_path, monkeypatch, step):
+  """Killed between its files, `fit-log --overwrite` left the new model with
+  the old bias."""
+  _make(tmp_path)
+  calls = []
+
+  def until_killed(act):
+    def wrapped(*args):
+      calls.append(act)
+      if len(calls) > step:
+        raise KeyboardInterrupt
+      return act(*args)
+    return wrapped
+
+  with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+    for module, name in ((os, "replace"), (os, "remove"),
+                         (output.shutil, "rmtree")):
+      patch.setattr(module, name, until_killed(getattr(module, name)))
+    _make(tmp_path, "new", overwrite=True)
+  found = {name: text for name, text in _texts(tmp_path).items()
+           if name in _RESULT and "report" not in name}
+  if "log.json" in found:
+    assert len(found) == 3 and len(set(found.values())) == 1, found
+  # The next call goes on from there.
+  _make(tmp_path, "third", overwrite=True)
+  found = _texts(tmp_path)
+  assert {name: found.get(name) for name in _RESULT} == dict.fromkeys(
+      _RESULT, "third")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+  (tmp_path / "file").write_text("")
+  for path in (tmp_path / "file", tmp_path / "file" / "deep"):
+    with pytest.raises(ValueError, match=(
+        f"--model_dir {path} must be a folder, but {tmp_path}/file is a file")):
+      _make(path)

@@ -137,7 +137,8 @@ def read(folder):
   """The `ClickLog` that the flags describe, with a summary on the screen.
 
   Args:
-    folder: where rejected rows are written to, unless --rejected says it.
+    folder: the `output.Folder` that rejected rows are written to, unless
+      --rejected says it.
   """
   columns = LogColumns(
       FLAGS.query, FLAGS.position, FLAGS.feedback, tuple(FLAGS.features),
@@ -184,26 +185,6 @@ def check_files(model_dirs=()):
       *sources.places(FLAGS.log),
       *(os.path.join(folder, name)
         for folder in model_dirs for name in training.FILES)])
-
-
-def check_folder(flag, folder, marker):
-  """Raises unless the folder can be written, and holds no result yet.
-
-  Args:
-    flag: its name.
-    folder: its value.
-    marker: a file that a result has.
-  """
-  if os.path.exists(folder) and not os.path.isdir(folder):
-    raise ValueError(
-        f"--{flag} {folder} must be a folder, but is a file; give another "
-        "name.")
-  if os.path.exists(os.path.join(folder, marker)) and not FLAGS.overwrite:
-    raise ValueError(
-        f"--{flag}: {folder} already holds a result; give another folder, or "
-        "--overwrite.")
-  # Made now, so that a folder that cannot be written is noticed now.
-  os.makedirs(folder, exist_ok=True)
 
 
 class Trained(NamedTuple):
@@ -260,20 +241,23 @@ def train(log, logs_folder=None):
   return Trained(best, found[best], likelihoods)
 
 
-def write_report(log, fitted, folder):
+def write_report(log, fitted, folder, name=""):
   """Diagnoses a log, writes the report and prints what it says.
 
   Args:
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias.
-    folder: for the report.
+    folder: the `output.Folder` for the report.
+    name: of a folder in it, or nothing.
 
   Returns:
     The diagnosis, ready for JSON.
   """
   print("Diagnosing the log ...", flush=True)
   found = diagnosis.diagnose(log, fitted, seed=FLAGS.seed)
-  path = report.write(folder, found, log.summary)
+  with folder.staged(None if name else report.PAGE) as stage:
+    report.write(os.path.join(stage, name), found, log.summary)
+  path = os.path.join(folder, name, report.PAGE)
   print(f"\n{report.to_text(found)}\n\nThe report is {path}.", flush=True)
   return found.to_json()
 
@@ -295,10 +279,9 @@ def write_json(results, start):
 def _rejected_file(folder):
   if FLAGS.rejected is not None or folder is None:
     return FLAGS.rejected
-  path = os.path.join(folder, _REJECTED)
-  if os.path.exists(path):
-    os.remove(path)  # It would be taken for that of this run.
-  return path
+  # An older one would be taken for that of this run.
+  folder.remove(_REJECTED)
+  return folder.claim(_REJECTED)
 
 
 def _shown(log, rejected_file):

@@ -87,8 +87,10 @@ def main():
       store.write(run, result)
 
   try:
-    failed = processes.execute(
-        missing, functools.partial(comparison.execute, world), FLAGS.jobs, keep)
+    with store.opened():
+      failed = processes.execute(
+          missing, functools.partial(comparison.execute, world), FLAGS.jobs,
+          keep)
   except KeyboardInterrupt:
     done = sum(store.read(run) is not None for run in runs)
     print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "

@@ -5,8 +5,10 @@ import time
 from absl import flags
 
 from ultra_tfr import methods
+from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
+from ultra_tfr.fit_log import report
 from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
@@ -41,16 +43,17 @@ def main():
         f"--model_dir {FLAGS.model_dir}: the model was trained by a method "
         "that estimates no bias; give one that was trained by unbiased, or no "
         "--model_dir.")
-  click_logs.check_folder("report_dir", FLAGS.report_dir, "report.html")
   start = time.monotonic()
-  if fitted is not None:
-    with click_logs.read_for(
-        fitted.schema, 0.0, 0.0, FLAGS.report_dir) as log:
-      found = click_logs.write_report(log, fitted, FLAGS.report_dir)
-  else:
-    with click_logs.read(FLAGS.report_dir) as log:
-      found = click_logs.write_report(
-          log, click_logs.train(log).fitted, FLAGS.report_dir)
+  with output.Folder(
+      FLAGS.report_dir, "ultra-tfr diagnose", "--report_dir", report.PAGE,
+      FLAGS.overwrite) as folder:
+    if fitted is not None:
+      with click_logs.read_for(fitted.schema, 0.0, 0.0, folder) as log:
+        found = click_logs.write_report(log, fitted, folder)
+    else:
+      with click_logs.read(folder) as log:
+        found = click_logs.write_report(
+            log, click_logs.train(log).fitted, folder)
   click_logs.write_json({"diagnosis": found}, start)
 
 

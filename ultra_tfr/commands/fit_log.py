@@ -5,6 +5,7 @@ import time
 
 from absl import flags
 
+from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
 from ultra_tfr.fit_log import evaluation
@@ -31,12 +32,21 @@ def main():
   """Runs the command."""
   click_logs.check_training()
   click_logs.check_files([FLAGS.model_dir])
-  click_logs.check_folder("model_dir", FLAGS.model_dir, training.SCHEMA_FILE)
+  with output.Folder(
+      FLAGS.model_dir, training.COMMAND, "--model_dir", training.SCHEMA_FILE,
+      FLAGS.overwrite) as folder:
+    _fit(folder)
+
+
+def _fit(folder):
   start = time.monotonic()
-  with click_logs.read(FLAGS.model_dir) as log:
-    trained = click_logs.train(log, os.path.join(FLAGS.model_dir, "logs"))
+  with click_logs.read(folder) as log:
+    folder.remove("logs")
+    trained = click_logs.train(log, folder.claim("logs/"))
     name, fitted = trained.name, trained.fitted
-    fitted.save(FLAGS.model_dir)
+    # One of another model would look like that of this one.
+    folder.remove("report")
+    fitted.save(folder)
     results = {"method": name, "val_log_likelihood": trained.likelihoods,
                "summary": log.summary,
                "bias": fitted.bias and fitted.bias.to_config(),
@@ -55,6 +65,6 @@ def main():
       print(evaluation.to_text(results["evaluation"]), "\n", flush=True)
     if fitted.bias is not None:
       results["diagnosis"] = click_logs.write_report(
-          log, fitted, os.path.join(FLAGS.model_dir, "report"))
+          log, fitted, folder, "report")
   print(f"The ranking model is in {os.path.join(FLAGS.model_dir, 'model')}.")
   click_logs.write_json(results, start)

@@ -1,5 +1,6 @@
 """`ultra-tfr train`: methods on one's own labelled lists, simulated users."""
 
+import contextlib
 import os
 import time
 
@@ -81,8 +82,15 @@ def main():
         "--initial_fraction is for --logger weak, which sees few labels, but "
         f"--logger is {FLAGS.logger}; leave one of them out.")
   seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
-  folders = {(name, seed): _model_dir(name, seed)
-             for name in FLAGS.method for seed in seeds}
+  paths = {(name, seed): _model_dir(name, seed)
+           for name in FLAGS.method for seed in seeds}
+  with contextlib.ExitStack() as opened:
+    folders = {key: path and opened.enter_context(runs.open_folder(path))
+               for key, path in paths.items()}
+    _train(seeds, folders)
+
+
+def _train(seeds, folders):
   settings, start = common.settings(), time.monotonic()
   train, valid, test = _read()
   click_model = task_lib.make_click_model(
@@ -95,7 +103,7 @@ def main():
         task_lib.true_curve(click_model, FLAGS.num_positions))
   if FLAGS.overwrite:
     for folder in filter(None, folders.values()):
-      runs.clear(folder)
+      folder.clear()
   results = tables.Results(os.path.basename(FLAGS.train))
   true_examination = task_lib.true_curve(click_model, FLAGS.num_positions)
   for seed in seeds:
@@ -104,8 +112,8 @@ def main():
       folder = folders[name, seed]
       outcome = _finished(folder)
       if outcome is not None:
-        print(f"{name}, seed {seed}, is finished: its result is in {folder}.",
-              flush=True)
+        print(f"{name}, seed {seed}, is finished: its result is in "
+              f"{os.fspath(folder)}.", flush=True)
       else:
         task = task or _make_task(train, valid, test, click_model, seed)
         print(f"Training {name}, seed {seed} ...", flush=True)
@@ -160,11 +168,6 @@ def _model_dir(name, seed):
     folder = os.path.join(folder, name)
   if FLAGS.runs > 1:
     folder = os.path.join(folder, f"seed-{seed}")
-  for path in (FLAGS.model_dir, os.path.dirname(FLAGS.model_dir)):
-    if os.path.exists(path) and not os.path.isdir(path):
-      raise ValueError(
-          f"--model_dir {FLAGS.model_dir} must be a folder, but {path} is a "
-          "file; give another name.")
   if not FLAGS.overwrite:
     runs.check(folder, _settings(name, seed))
   return folder

@@ -1,6 +1,7 @@
 """Training one named method on simulated feedback, and judging the result."""
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import os
 import time
@@ -67,17 +68,23 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     feedback: what the stream of the task gives, `"click"` or `"dwell"`.
     seed: of the initialisation.
     model_dir: where checkpoints, TensorBoard logs and the exported ranker go,
-      or None. There is a backup in it until the end, with which another call
-      of the same arguments goes on: as if nothing had been, but for the random
-      numbers of dropout and of sampled targets.
+      or None; empty, or of such a training. There is a backup in it until the
+      end, with which another call of the same arguments goes on: as if nothing
+      had been, but for the random numbers of dropout and of sampled targets.
     verbose: as in Keras's `fit`.
 
   Returns:
     An `Outcome`, with the time of this call alone.
   """
+  with (contextlib.nullcontext() if model_dir is None else
+        runs.open_folder(model_dir)) as folder:
+    return _run(name, task, settings, feedback, seed, folder, verbose)
+
+
+def _run(name, task, settings, feedback, seed, folder, verbose):
   start = time.monotonic()
-  if model_dir is not None:
-    runs.begin(model_dir)
+  if folder is not None:
+    runs.begin(folder)
   method = methods.find(name)
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_model(
@@ -99,29 +106,30 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     return None
 
   keeper = checkpoints.KeepBest(
-      task.valid, task.valid_stream, curve, model_dir)
+      task.valid, task.valid_stream, curve, folder)
   validators = [keeper]
   if method.has_guard:
     validators.append(LoggedOrderGuard(keeper.held_out))
-  if model_dir is None:
+  if folder is None:
     callbacks = [*callbacks, *validators]
   else:
     # An epoch counts when all of it is written: the backup comes after what
     # validates. It restores before EM looks at what the epoch begins with.
     callbacks = [
-        *validators, checkpoints.Backup(model_dir), *callbacks,
+        *validators, checkpoints.Backup(folder), *callbacks,
         tf.keras.callbacks.TensorBoard(
-            os.path.join(model_dir, "logs"), write_graph=False)]
+            os.path.join(folder, "logs"), write_graph=False)]
   trainer.fit(
       model, loss,
       task.stream.dataset(settings.batch_size, method.learn_from,
                           start=lambda: model.optimizer.iterations),
       settings, callbacks, verbose)
   examination = curve() if method.estimates_examination else None
-  if model_dir is not None:
-    exported = os.path.join(model_dir, "model")
-    scorers.export_ranker(model, exported)
-    logging.info("Exported the ranking model to %s.", exported)
+  if folder is not None:
+    with folder.staged() as stage:
+      scorers.export_ranker(model, os.path.join(stage, "model"))
+    logging.info("Exported the ranking model to %s.",
+                 os.path.join(folder, "model"))
   picks = {"labels": _judge(model, task.test)}
   if keeper.picks_agree():
     picks["clicks"] = picks["labels"]
@@ -131,8 +139,8 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     keeper.restore("labels")
   outcome = Outcome(picks["labels"].metrics, examination,
                     time.monotonic() - start, model, picks)
-  if model_dir is not None:
-    runs.finish(model_dir, {
+  if folder is not None:
+    runs.finish(folder, {
         "metrics": outcome.metrics, "examination": examination,
         "seconds": outcome.seconds})
   return outcome

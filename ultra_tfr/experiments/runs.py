@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from typing import Any
 
 from ultra_tfr import output
@@ -14,10 +13,16 @@ BACKUP = "backup"
 BEST = "best.npz"
 _SETTINGS = "settings.json"
 _RESULT = "result.json"
-# What only matters until the end.
-_WHILE_TRAINING = (BACKUP, BEST)
-# The settings last: as long as anything is left, it is known what of.
-_ALL = (_RESULT, *_WHILE_TRAINING, "logs", "checkpoints", "model", _SETTINGS)
+_COMMAND = "ultra-tfr train"
+
+
+def open_folder(path):
+  """The `output.Folder` of one training; other processes keep out of it.
+
+  Args:
+    path: made if need be.
+  """
+  return output.Folder(path, _COMMAND, "--model_dir")
 
 
 def check(folder, settings):
@@ -28,15 +33,10 @@ def check(folder, settings):
     settings: a dict ready for JSON, by name of a flag.
 
   Raises:
-    ValueError: if the folder holds a training with other settings, or a model
-      and no settings.
+    ValueError: if the folder holds a training with other settings.
   """
-  found = output.read(os.path.join(folder, _SETTINGS))
-  if found is None:
-    if os.path.exists(os.path.join(folder, "model")):
-      raise ValueError(
-          f"--model_dir: {folder} already holds a model; give another folder, "
-          "or --overwrite.")
+  found = output.read(os.path.join(folder, _SETTINGS)) or {}
+  if not found:
     return
   for name in [*settings, *found]:
     was, now = found.get(name), settings.get(name)
@@ -51,33 +51,33 @@ def write_settings(folder, settings):
   """Writes what `check` compares with, where that is still missing.
 
   Args:
-    folder: of one training, made if need be.
+    folder: what `open_folder` gave.
     settings: a dict ready for JSON, by name of a flag.
   """
-  os.makedirs(folder, exist_ok=True)
-  if not os.path.exists(os.path.join(folder, _SETTINGS)):
-    output.write(os.path.join(folder, _SETTINGS), settings)
+  path = folder.claim(_SETTINGS)
+  if not os.path.exists(path):
+    output.write(path, settings)
 
 
 def begin(folder):
-  """Makes the folder, without a result until there is one.
+  """Readies a folder, without a result until there is one.
 
   Args:
-    folder: of one training.
+    folder: what `open_folder` gave.
   """
-  os.makedirs(folder, exist_ok=True)
-  _remove(folder, [_RESULT])
+  folder.remove(_RESULT)
+  folder.claim(_RESULT, f"{BACKUP}/", BEST, "logs/", "checkpoints/")
 
 
 def finish(folder, result):
   """Writes the result, with which the backup has done its duty.
 
   Args:
-    folder: of one training.
+    folder: what `open_folder` gave.
     result: a dict of numbers, arrays and dicts of them.
   """
-  output.write(os.path.join(folder, _RESULT), output.plain(result))
-  _remove(folder, _WHILE_TRAINING)
+  output.write(os.path.join(folder, _RESULT), result)
+  folder.remove(BACKUP, BEST)
 
 
 def result(folder):
@@ -89,31 +89,15 @@ def result(folder):
   Returns:
     What `finish` was given, with lists for arrays.
 
-  >>> begin("models")
-  >>> result("models")
-  >>> finish("models", {"metrics": {"ndcg@10": 0.5}})
+  >>> with open_folder("models") as folder:
+  ...   begin(folder)
+  ...   print(result("models"))
+  ...   finish(folder, {"metrics": {"ndcg@10": 0.5}})
+  None
   >>> result("models")
   {'metrics': {'ndcg@10': 0.5}}
   """
   return output.read(os.path.join(folder, _RESULT))
-
-
-def clear(folder):
-  """Removes what a training wrote, and nothing else.
-
-  Args:
-    folder: of one training; it need not exist.
-  """
-  _remove(folder, _ALL)
-
-
-def _remove(folder, names):
-  for name in names:
-    path = os.path.join(folder, name)
-    if os.path.isdir(path):
-      shutil.rmtree(path)
-    elif os.path.exists(path):
-      os.remove(path)
 
 
 def _text(value):
@@ -161,19 +145,22 @@ class RunStore:
     text = json.dumps(settings, sort_keys=True)
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:10]
     self.folder = os.path.join(folder, digest)
-    os.makedirs(self.folder, exist_ok=True)
-    path = os.path.join(self.folder, _SETTINGS)
-    if not os.path.exists(path):
-      output.write(path, settings)
+    with self.opened() as opened:
+      output.write(opened.claim(_SETTINGS), settings)
 
-  def _path(self, run):
+  def opened(self):
+    """The `output.Folder` of these settings; other processes keep out of it."""
+    return output.Folder(self.folder, "ultra-tfr compare", "--runs_dir")
+
+  def _name(self, run):
     name = f"{run.feedback}-{run.method}-seed-{run.seed}.json"
-    return os.path.join(self.folder, re.sub(r"[^\w.-]", "_", name))
+    return re.sub(r"[^\w.-]", "_", name)
 
   def read(self, run):
     """The result of a run, or None if it has not finished."""
-    return output.read(self._path(run))
+    return output.read(os.path.join(self.folder, self._name(run)))
 
   def write(self, run, result):
     """Keeps a result, all of it or nothing."""
-    output.write(self._path(run), result)
+    with self.opened() as opened:
+      output.write(opened.claim(self._name(run)), result)

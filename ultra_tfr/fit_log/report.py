@@ -11,6 +11,7 @@ import numpy as np
 from ultra_tfr import output
 from ultra_tfr.data.click_log import summary as summary_lib
 
+PAGE = "report.html"
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; color: #222;
        margin: 2rem auto; padding: 0 1rem; }
@@ -87,7 +88,7 @@ def write(folder, diagnosis, summary, level=0.9):
       file.write(buffer.getvalue())
   output.write(os.path.join(folder, "diagnosis.json"),
                {"summary": summary, **diagnosis.to_json()})
-  path = os.path.join(folder, "report.html")
+  path = os.path.join(folder, PAGE)
   with output.new_file(path) as file:
     file.write(_page(diagnosis, summary, images))
   return path

@@ -19,6 +19,7 @@ from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import saved_model
 from ultra_tfr.layers import INITIAL_SCALE
 
+COMMAND = "ultra-tfr fit-log"
 SCHEMA_FILE = "log.json"
 _MODEL_FILE = "training_model.keras"
 # What `load` reads.
@@ -59,19 +60,24 @@ class FittedLog:
     bias, and history.
 
     Args:
-      folder: a directory, made if need be.
+      folder: a directory, made if need be: empty, or with what this or
+        `ultra-tfr fit-log` wrote there before, which is replaced as a whole.
+
+    Raises:
+      ValueError: if it is another one, see `output.Folder`.
     """
     towers = saved_model.describe(self.model.get_config())
-    os.makedirs(folder, exist_ok=True)
-    scorers.export_log_ranker(
-        self.model, self.schema["statistics"], os.path.join(folder, "model"))
-    self.model.save(os.path.join(folder, _MODEL_FILE), save_format="keras")
-    output.write(os.path.join(folder, SCHEMA_FILE), {
-        "schema": self.schema, "history": self.history,
-        "validation": self.validation,
-        "bias": self.bias and self.bias.to_config(),
-        "model": towers,
-        "inputs": scorers.input_names(self.schema["statistics"])})
+    with output.Folder(folder, COMMAND, overwrite=True) as owned, (
+        owned.staged(SCHEMA_FILE)) as stage:
+      scorers.export_log_ranker(
+          self.model, self.schema["statistics"], os.path.join(stage, "model"))
+      self.model.save(os.path.join(stage, _MODEL_FILE), save_format="keras")
+      output.write(os.path.join(stage, SCHEMA_FILE), {
+          "schema": self.schema, "history": self.history,
+          "validation": self.validation,
+          "bias": self.bias and self.bias.to_config(),
+          "model": towers,
+          "inputs": scorers.input_names(self.schema["statistics"])})
 
 
 def load(folder: str) -> "FittedLog":
