@@ -9,6 +9,7 @@ over the whole catalogue.
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -147,6 +148,12 @@ class Entry:
                       if self.feedback == "texts" else
                       scores.astype(np.float32),
             "weights": weights.astype(np.float32)}
+
+
+@functools.cache
+def outcome_of(entry):
+  """The outcome of a new object on the entry's batch."""
+  return entry.run(entry, entry.make_batch())
 
 
 def vary(layer):
