@@ -4,17 +4,24 @@ All columns are read as text, which `rows` converts, so that one bad
 value costs its row and not the file.
 """
 
+import codecs
 import io
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
+import pyarrow.compute as pc
 
 from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import values
 
 # A row that no log has. If it is not found, an open quote has swallowed it.
 _END = "\x00"
+# What stands for bytes that are no UTF-8: Unicode says that no text has it.
+# pyarrow stops at such bytes in rows of a wrong width, so it gets none to see.
+_NO_TEXT = "\ufdd0"
+codecs.register_error(
+    "ultra_tfr.no_text", lambda error: (_NO_TEXT, error.end))
 
 
 def column_names(path):
@@ -30,7 +37,12 @@ def column_names(path):
     ValueError: if there is none.
   """
   with _open(path, None, lambda row: "skip") as file:
-    return file.schema.names
+    names = file.schema.names
+  if any(_NO_TEXT in name for name in names):
+    raise ValueError(
+        f"{path}: the names of its columns are no UTF-8 text; write it in "
+        "that encoding.")
+  return names
 
 
 def read(path, names):
@@ -66,8 +78,8 @@ def read(path, names):
       candidates = np.arange(start, start + batch.num_rows + len(skipped))
       rows = np.setdiff1d(candidates, skipped)[:batch.num_rows]
       yield batches.RawBatch(
-          path, dict(zip(batch.schema.names, batch.columns)), rows,
-          malformed[done:])
+          path, dict(zip(batch.schema.names, map(_as_it_was, batch.columns))),
+          rows, malformed[done:])
       done = len(malformed)
       if len(rows):
         start = int(rows[-1]) + 1
@@ -81,12 +93,22 @@ def read(path, names):
         np.zeros(0, np.int64), malformed[done:])
 
 
+def _as_it_was(column):
+  """A column with bytes that are no text, where there were some."""
+  wrong = pc.match_substring(column, _NO_TEXT)
+  if not pc.any(wrong).as_py():
+    return column
+  return pc.if_else(wrong, pa.scalar(b"\xff"), column.cast(pa.binary()))
+
+
 class _WithEnd(io.RawIOBase):
-  """A stream with one more row, to see that it is read to its end."""
+  """A stream of UTF-8 with one more row, to see that it is read to its end."""
 
   def __init__(self, stream):
     super().__init__()
     self._stream, self._end = stream, f"\n{_END}\n".encode()
+    self._decoder = codecs.getincrementaldecoder("utf-8")("ultra_tfr.no_text")
+    self._rest = b""
     self._next = self._read()
 
   def readable(self):
@@ -99,7 +121,14 @@ class _WithEnd(io.RawIOBase):
     return block + self._end if block and not self._next else block
 
   def _read(self):
-    return self._stream.read(batches.BLOCK_BYTES - len(self._end))
+    size, is_end = batches.BLOCK_BYTES - len(self._end), False
+    # What stands for wrong bytes may be longer than they are.
+    while not self._rest and not is_end:
+      block = self._stream.read(size)
+      is_end = not block
+      self._rest = self._decoder.decode(block, is_end).encode()
+    block, self._rest = self._rest[:size], self._rest[size:]
+    return block
 
 
 def _open(path, names, handler):

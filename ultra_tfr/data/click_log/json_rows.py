@@ -1,5 +1,6 @@
 """JSON lines as batches of rows."""
 
+import codecs
 import json
 
 import numpy as np
@@ -7,6 +8,12 @@ import pyarrow as pa
 from pyarrow import json as pa_json
 
 from ultra_tfr.data.click_log import batches
+
+# A line has so many brackets at most to be given to pyarrow, whose parser fails
+# on deeper ones with the whole process.
+_MAX_BRACKETS = 1000
+# What the types of a block are inferred from.
+_SAMPLE_BYTES = 1 << 14
 
 
 def column_names(path):
@@ -22,8 +29,9 @@ def column_names(path):
     ValueError: if the file is one JSON array.
   """
   names = {}
-  for lines, start in _blocks(path):
-    names = _parse(lines, start, {})[0].column_names
+  for lines, _ in _blocks(path):
+    for line in lines:
+      names.update(dict.fromkeys(_record(line) or ()))
     if names:
       break
   return list(names)
@@ -42,13 +50,15 @@ def read(path, names):
   Raises:
     ValueError: if the file is one JSON array.
   """
-  types = {}
+  kept = {}
   for lines, start in _blocks(path):
-    table, rows, malformed = _parse(lines, start, types)
-    columns = {
-        name: table[name].combine_chunks() if name in table.column_names
-        else pa.nulls(len(rows), pa.string()) for name in names}
-    yield batches.RawBatch(path, columns, rows, malformed)
+    numbers = np.arange(start, start + len(lines))
+    filled = np.array([bool(line.strip()) for line in lines])
+    texts = [line.strip() for line in lines if line.strip()]
+    columns, good = _parse(texts, names, kept)
+    malformed = [batches.Malformed(int(number), "no JSON object")
+                 for number in numbers[filled][~good]]
+    yield batches.RawBatch(path, columns, numbers[filled][good], malformed)
 
 
 def _blocks(path):
@@ -58,10 +68,12 @@ def _blocks(path):
     while True:
       block = stream.read(batches.BLOCK_BYTES)
       text = rest + block
-      if start == 1 and text.lstrip().startswith(b"["):
-        raise ValueError(
-            f"{path}: begins with '[', so it is one JSON array; write one "
-            "object a line instead.")
+      if start == 1:
+        text = text[len(codecs.BOM_UTF8) * text.startswith(codecs.BOM_UTF8):]
+        if text.lstrip().startswith(b"["):
+          raise ValueError(
+              f"{path}: begins with '[', so it is one JSON array; write one "
+              "object a line instead.")
       cut = text.rfind(b"\n") + 1 if block else len(text)
       rest = text[cut:]
       lines = text[:cut].splitlines()
@@ -72,50 +84,59 @@ def _blocks(path):
         return
 
 
-def _parse(lines, start, types):
-  """A table, the numbers of its rows, and what is malformed."""
-  numbers = np.arange(start, start + len(lines))
-  filled = np.array([bool(line.strip()) for line in lines])
-  texts = [line for line in lines if line.strip()]
-  try:
-    table = _typed(b"\n".join(texts), types)
-    if table.num_rows == len(texts):
-      return table, numbers[filled], []
-  except pa.ArrowException:
-    pass
+def _parse(texts, names, kept):
+  """A dict of arrays of the lines that are objects, and which ones are."""
+  # Only such lines are for pyarrow: `null` at the beginning ends the process.
+  if texts and all(
+      text.startswith(b"{") and text.endswith(b"}") and
+      text.count(b"{") + text.count(b"[") <= _MAX_BRACKETS for text in texts):
+    try:
+      table = _typed(texts, names, kept)
+      if table.num_rows == len(texts):
+        return ({name: table[name].combine_chunks() for name in names},
+                np.ones(len(texts), bool))
+    except pa.ArrowException:
+      pass
   # Seldom: one look at each line, to find the bad ones.
-  records = [_record(line) for line in texts]
+  records = [_record(text, names) for text in texts]
   good = np.array([record is not None for record in records], bool)
-  malformed = [batches.Malformed(int(number), "no JSON object")
-               for number in numbers[filled][~good]]
-  return (_to_table([record for record in records if record is not None]),
-          numbers[filled][good], malformed)
+  records = [record for record in records if record is not None]
+  return {name: _to_array([record[name] for record in records])
+          for name in names}, good
 
 
-def _typed(text, types):
+def _typed(texts, names, kept):
   """A table with the types that pyarrow finds, but where that loses digits.
 
   Args:
-    text: lines, as bytes.
-    types: a dict of types by column, to which those found here are added.
+    texts: lines, as bytes.
+    names: of the columns.
+    kept: a dict of types by name, of columns for which pyarrow's was not right
+      in earlier lines; those found here are added.
 
   Returns:
     A pyarrow table.
   """
-  if not text:
-    return pa.table({})
-  table = _read(text, types)
-  found = {}
-  for name, column in zip(table.column_names, table.columns):
-    if pa.types.is_timestamp(column.type):
-      # As it was written: it may be a name, and not be a time in other blocks.
-      found[name] = pa.string()
-    elif pa.types.is_floating(column.type) and _may_be_unsigned(column):
-      found[name] = pa.uint64()
+  sizes = np.cumsum([len(text) for text in texts])
+  few = 1 + np.searchsorted(sizes, _SAMPLE_BYTES)
+  found = _read(texts[:few]).schema
+  types = {}
+  for name in names:
+    kind = found.field(name).type if name in found.names else pa.null()
+    if pa.types.is_timestamp(kind):
+      # As it was written: it may be a name, and be no time in other rows.
+      kept[name] = pa.string()
+    types[name] = pa.string() if pa.types.is_null(kind) else kind
+  types.update(kept)
+  # What is not needed is left out: it may be a column a row.
+  table = _read(texts, types)
+  found = {name: pa.uint64() for name in names
+           if pa.types.is_floating(types[name]) and
+           _may_be_unsigned(table[name])}
   if not found:
     return table
-  table = _read(text, {**types, **found})
-  types.update(found)
+  table = _read(texts, {**types, **found})
+  kept.update(found)
   return table
 
 
@@ -128,33 +149,34 @@ def _may_be_unsigned(column):
               (values == np.floor(values)).all())
 
 
-def _read(text, types):
+def _read(texts, types=None):
+  text = b"\n".join(texts)
   return pa_json.read_json(
       pa.BufferReader(text),
       pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-      pa_json.ParseOptions(explicit_schema=pa.schema(list(types.items())),
-                           newlines_in_values=False))
+      pa_json.ParseOptions(newlines_in_values=False) if types is None else
+      pa_json.ParseOptions(
+          explicit_schema=pa.schema(list(types.items())),
+          newlines_in_values=False, unexpected_field_behavior="ignore"))
 
 
-def _record(line):
-  """The object in a line, or None."""
+def _record(line, names=None):
+  """The object in a line, or what it has of these names; None if it is none."""
   try:
     record = json.loads(line)
+    if not isinstance(record, dict):
+      return None
+    if names is not None:
+      record = {name: record.get(name) for name in names}
     # Halves of surrogate pairs are no text.
     json.dumps(record, ensure_ascii=False).encode()
   except (ValueError, RecursionError):
     return None
-  return record if isinstance(record, dict) else None
+  return record
 
 
-def _to_table(records):
-  names = {name: None for record in records for name in record}
-  columns = {}
-  for name in names:
-    values = [record.get(name) for record in records]
-    try:
-      columns[name] = pa.array(values)
-    except (pa.ArrowException, OverflowError):
-      columns[name] = pa.array(
-          [batches.as_text(value) for value in values], pa.string())
-  return pa.table(columns)
+def _to_array(values):
+  try:
+    return pa.array(values)
+  except (pa.ArrowException, OverflowError):
+    return pa.array([batches.as_text(value) for value in values], pa.string())

@@ -1,6 +1,7 @@
 """Tests of ultra_tfr.data.click_log.csv_rows."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -121,3 +122,26 @@ def test_missing_names(read):
   with pytest.raises(ValueError, match="log.csv: there is no column 'b', which "
                      "the first file of the log has; its columns are a;b"):
     read("a;b\n1;2\n", ["b"])
+
+
+@pytest.mark.parametrize("block", [60, 100, 1000])
+def test_bytes_that_are_no_text_cost_their_row(read, block, monkeypatch, capfd):
+  """One such row with a value too many, and the file could not be read."""
+  monkeypatch.setattr(batches, "BLOCK_BYTES", block)
+  rows, malformed = read(
+      b"a,b\n1,2\n3,\xff,4\n5,\xe4\xf6\xfc\n6,\xe2\x82\n7\n8,\xe2\x82\xac\n"
+      b"9,\xef\xbf\xbd\n\xff" + b"\xff" * 10 + b"\n10,11")
+  assert malformed == {3: "3 values for 2 columns", 6: "1 values for 2 columns",
+                       9: "1 values for 2 columns"}
+  good = {number: [value.encode() if isinstance(value, str) else value
+                   for value in values] for number, values in rows.items()}
+  assert good.pop(4)[1] == good.pop(5)[1] == b"\xff"
+  assert good == {2: [b"1", b"2"], 7: [b"8", "€".encode()],
+                  8: [b"9", "\ufffd".encode()], 10: [b"10", b"11"]}
+  assert "ignored" not in "".join(capfd.readouterr())
+
+
+def test_names_that_are_no_text(read):
+  with pytest.raises(ValueError, match=re.escape(
+      "log.csv: the names of its columns are no UTF-8 text; write it in that")):
+    read(b"a,b,gr\xf6\xdfe\n1,2,3\n")

@@ -2,8 +2,12 @@
 
 import gzip
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ultra_tfr.data.click_log import batches
@@ -132,3 +136,63 @@ def test_an_array(text, read, tmp_path):
     read(text)
   with pytest.raises(ValueError, match=message):
     json_rows.column_names(tmp_path / "log.jsonl")
+
+
+_IN_A_PROCESS = """
+import sys
+from ultra_tfr.data.click_log import json_rows
+for path in sys.argv[1:]:
+  assert "a" in json_rows.column_names(path)
+  found = [*json_rows.read(path, ["a"])]
+  print([value for batch in found for value in batch.columns["a"].to_pylist()],
+        [bad.row for batch in found for bad in batch.malformed], flush=True)
+"""
+# Text -> values of the column, and lines that are no object.
+_BROKEN = {
+    'null\n{"a": 1}\n': ([1], [1]),
+    '{"a": 1}\nnull': ([1], [2]),
+    '{"a": 1}\nnul': ([1], [2]),
+    '{"a": 1}\n{"a": 2} null\n': ([1], [2]),
+    '{"a": 1}\n{"a":\n1}\n': ([1], [2, 3]),
+    # Four rows, if the third line ended the second.
+    '{"a": 1}{"a": 2}\n{"b":\n{"a": 3}}\n{"a": 4}\n': ([4], [1, 2, 3]),
+    '{"a": 1}\n{"a": ' + "[" * 200000 + "]" * 200000 + "}\n": ([1], [2]),
+    '{"a": 1}\n' + '{"b": ' * 200000 + "1" + "}" * 200000: ([1], [2]),
+}
+
+
+def test_no_line_ends_the_process(tmp_path):
+  """pyarrow fails with the whole process where a file begins with null, and
+  where brackets are nested deep; two halves of a line made one row of it."""
+  for number, text in enumerate(_BROKEN):
+    (tmp_path / f"{number}.jsonl").write_text(text)
+  done = subprocess.run(
+      [sys.executable, "-c", _IN_A_PROCESS, *sorted(
+          map(str, tmp_path.iterdir()))],
+      capture_output=True, text=True, check=False, timeout=200)
+  assert done.returncode == 0, done.stderr[-2000:]
+  assert done.stdout.splitlines() == [
+      f"{values} {lines}" for values, lines in _BROKEN.values()]
+
+
+@pytest.mark.parametrize("line", [
+    '{{"a": {i}, "key {i}": 1}}', '{{"b": {{"key {i}": 1}}, "a": {i}}}'])
+def test_what_is_not_needed_costs_no_memory(tmp_path, line):
+  """20,000 lines with a key of their own each, 1 MB, took 6 GB and minutes."""
+  path = tmp_path / "log.jsonl"
+  path.write_text("\n".join(line.format(i=i) for i in range(20000)))
+  start = time.monotonic()
+  rows, malformed = _read(path, ["a"])
+  assert not malformed
+  assert [value for value, in rows.values()] == [*map(str, range(20000))]
+  assert len(json_rows.column_names(path)) > 1
+  assert time.monotonic() - start < 20
+
+
+def test_a_column_of_maps_is_refused_at_once(tmp_path):
+  """They are no value of a row, however many keys they have."""
+  path = tmp_path / "log.jsonl"
+  path.write_text("\n".join(f'{{"a": {{"key {i}": 1}}}}'
+                            for i in range(20000)))
+  with pytest.raises(pa.ArrowNotImplementedError, match="no type of a column"):
+    _read(path, ["a"])
