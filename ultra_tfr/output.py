@@ -194,6 +194,38 @@ def read(path):
         "it from a backup.") from error
 
 
+def has_form(value, form):
+  """Whether a value that was read of JSON has a form.
+
+  Args:
+    value: as `read` gives it.
+    form: a type, where `float` stands for any finite number and `int` for a
+      whole one; None; a tuple of alternatives; `[form]` for a list; `{str:
+      form}` for a dict of any names; or a dict of what must be there by name.
+
+  >>> form = {"curve": ([float], None), "mean": {str: float}}
+  >>> has_form({"curve": None, "mean": {"a": 1}, "more": []}, form)
+  True
+  >>> has_form({"curve": [None], "mean": {}}, form)
+  False
+  """
+  if isinstance(form, tuple):
+    return any(has_form(value, other) for other in form)
+  if isinstance(form, list):
+    return isinstance(value, list) and all(
+        has_form(part, form[0]) for part in value)
+  if isinstance(form, dict):
+    if not isinstance(value, dict):
+      return False
+    parts = dict.fromkeys(value, form[str]) if str in form else form
+    return all(name in value and has_form(value[name], part)
+               for name, part in parts.items())
+  if form in (int, float):
+    return isinstance(value, (int, form)) and not isinstance(
+        value, bool) and abs(value) <= sys.float_info.max
+  return value is None if form is None else isinstance(value, form)
+
+
 class Folder(os.PathLike):
   """A folder that one command writes, and meanwhile no other process.
 
@@ -360,10 +392,11 @@ class Folder(os.PathLike):
         shutil.rmtree(path)
       elif os.path.lexists(path):
         os.remove(path)
-      while parent and os.path.isdir(self._at(parent)) and not os.listdir(
-          self._at(parent)):
-        os.rmdir(self._at(parent))
-        parent = os.path.dirname(parent)
+    for path in map(self._at, names):
+      if not os.path.islink(path):
+        for folder, _, _ in os.walk(path, topdown=False):
+          if not os.listdir(folder):
+            os.rmdir(folder)
     if gone:
       self._entries = [entry for entry in self._entries if entry not in gone]
       self._write()

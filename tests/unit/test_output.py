@@ -205,6 +205,8 @@ def _make(path, text="old", **options):
         file = pathlib.Path(stage, name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+      # SavedModels have one that may be empty.
+      pathlib.Path(stage, "model", "assets").mkdir()
     pathlib.Path(folder.claim("report/")).mkdir(exist_ok=True)
     pathlib.Path(folder, "report", "page").write_text(text)
 
