@@ -11,7 +11,7 @@ import tensorflow as tf
 
 # Their asserts then tell values, as those of tests do.
 pytest.register_assert_rewrite(
-    "command_line", "em_tables", "loss_configurations")
+    "catalogue", "command_line", "em_tables")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
   # Each worker would otherwise start as many threads as there are cores.

@@ -44,8 +44,11 @@ def having(name):
 
 
 @pytest.fixture(autouse=True)
-def _constant_draws(monkeypatch):
-  """Draws of `targets="sample"` that do not depend on the order of items."""
+def _seeds(monkeypatch):
+  """Draws of `targets="sample"` that do not depend on the order of items.
+
+  In place of seeds, for which TensorFlow would build all kernels anew.
+  """
   monkeypatch.setattr(
       tf.random, "uniform", lambda shape, seed=None: tf.fill(shape, .4))
 

@@ -25,8 +25,11 @@ everything = _over(LEARNING.values())
 
 
 @pytest.fixture(autouse=True)
-def _constant_draws(monkeypatch):
-  """Draws of `targets="sample"` that are the same each time."""
+def _seeds(monkeypatch):
+  """Draws of `targets="sample"` that are the same each time.
+
+  In place of seeds, for which TensorFlow would build all kernels anew.
+  """
   monkeypatch.setattr(
       tf.random, "uniform", lambda shape, seed=None: tf.fill(shape, .4))
 
@@ -36,6 +39,9 @@ def test_something_happens(entry):
   outcome = outcome_of(entry)
   for values in (*outcome.totals.values(), *outcome.items.values()):
     assert np.abs(values).max() > 1e-3
+  # But not to padding.
+  is_padding = entry.make_batch()["feedback"] < 0
+  assert not outcome.items["gradient"][is_padding].any()
 
 
 @everything

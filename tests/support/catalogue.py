@@ -80,7 +80,8 @@ class Entry:
     arguments: those of the factory, but for `position_bias`.
     layer: what makes the `position_bias`, and its arguments; None without one.
     run: a function of the entry, a batch, the object (by default a new one)
-      and how to compile it (None, "graph" or "jit"); gives an `Outcome`.
+      and, of what can be compiled, how to (None, "graph" or "jit"); gives an
+      `Outcome`.
     heads: how many `y_pred` has, or how many features a layer takes.
     feedback: "clicks", "grades" from 0 to 4, or "seconds".
     lacks: why it has not some of `PROPERTIES`, by their names.
@@ -220,15 +221,14 @@ def _moves(layer, work):
       layer.weights, after, before)}
 
 
-def run_learning_layer(entry, batch, layer=None, compiled=None):
+def run_learning_layer(entry, batch, layer=None):
   """What one update by the loss's sums moves."""
   layer = layer or entry.make()
   loss = entry.learns_from.make(position_bias=layer)
 
   def work():
     layer.start_collecting()
-    _compiled(lambda *xs: value_and_gradient(loss, *xs), compiled)(
-        *tensors(batch))
+    loss(*tensors(batch))
     layer.update(warmup=0)
     layer.stop_collecting()
 
@@ -258,14 +258,13 @@ def run_metric(entry, batch, metric=None, compiled=None):
   return Outcome({"result": metric.result().numpy()}, {})
 
 
-def run_propensity_em(entry, batch, callback=None, compiled=None, steps=3):
+def run_propensity_em(entry, batch, callback=None, steps=3):
   """What a few batches move, and the logs, without a model in the way."""
   callback = callback or entry.make()
   loss = entry.learns_from.make()
   model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
   model.compile("sgd", loss)
   callback.set_model(model)
-  step = _compiled(lambda *xs: value_and_gradient(loss, *xs), compiled)
   logs = {}
 
   def work():
@@ -273,7 +272,7 @@ def run_propensity_em(entry, batch, callback=None, compiled=None, steps=3):
     callback.on_epoch_begin(0)
     for number in range(steps):
       callback.on_train_batch_begin(number)
-      step(*tensors({**batch, "weights": batch["weights"] * (1 + number)}))
+      loss(*tensors({**batch, "weights": batch["weights"] * (1 + number)}))
       callback.on_train_batch_end(number)
     callback.on_epoch_end(0, logs)
     callback.on_train_end()
@@ -282,9 +281,9 @@ def run_propensity_em(entry, batch, callback=None, compiled=None, steps=3):
   return Outcome({**moves, **{k: np.array(v) for k, v in logs.items()}}, {})
 
 
-def run_logged_order_guard(entry, batch, guard=None, compiled=None):
+def run_logged_order_guard(entry, batch, guard=None):
   """The weight and the lead after an epoch; the scores are the features."""
-  del guard, compiled  # It is made of the batch, and is never compiled.
+  del guard  # It is made of the batch.
   loss = entry.learns_from.make()
   model = tf.keras.Sequential([
       tf.keras.layers.Reshape([-1], input_shape=(None, 1))])
@@ -432,7 +431,8 @@ def _learning_layer(name):
       f"layer_of_{name}", lambda **changed: vary(layer_class(**changed)),
       {"num_positions": NUM_POSITIONS, **arguments}, run_learning_layer,
       heads=loss.heads, feedback=loss.feedback, learns_from=loss,
-      lacks={"gradient": "The test of its loss watches its variables."})
+      lacks={"gradient": "The test of its loss watches its variables.",
+             "compiled": "Its update always is, and its loss has that test."})
 
 
 _NO_BIAS = {"gradient": "There is no bias layer in it."}
@@ -491,6 +491,7 @@ METRICS = {entry.name: entry for entry in (
 )}
 
 _CALLBACK = {"gradient": "The losses have that property.",
+             "compiled": "It works between steps.",
              "config": "Keras callbacks have none; the layer is saved."}
 CALLBACKS = {entry.name: entry for entry in (
     *(Entry(f"propensity_em_{name}", PropensityEM, arguments,
@@ -504,8 +505,7 @@ CALLBACKS = {entry.name: entry for entry in (
     Entry("logged_order_guard", LoggedOrderGuard, {"validation_data": None},
           run_logged_order_guard,
           learns_from=LOSSES["logged_order_ndcg"],
-          lacks={**_CALLBACK, "compiled": "It works between epochs.",
-                 "numpy_arguments": "It takes nothing but data."}),
+          lacks={**_CALLBACK, "numpy_arguments": "It takes data alone."}),
 )}
 
 CATALOGUE = {**LOSSES, **LAYERS, **METRICS, **CALLBACKS}
@@ -522,12 +522,14 @@ class Constraint(NamedTuple):
     expected: how the error says what is expected.
     wrong: values.
     needs: other arguments that must be there for it to count.
+    remedy: how the error ends.
   """
 
   argument: str
   expected: str
   wrong: tuple[Any, ...]
   needs: Mapping[str, Any] = {}
+  remedy: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -574,15 +576,21 @@ def _cap(expected="greater than 0", wrong=(0., -1., _NAN)):
   return Constraint("max_weight", expected, wrong)
 
 
-def _instance(argument, expected, *wrong):
-  return Constraint(argument, expected, ("bias", None, *wrong))
+def _instance(argument, expected, *wrong, **keywords):
+  return Constraint(argument, expected, ("bias", None, *wrong), **keywords)
+
+
+def _layer_of_loss(layer_class, *wrong):
+  return _instance("position_bias", f"a `{layer_class.__name__}`", *wrong,
+                   remedy="; create one and pass it to the loss.")
 
 
 _TABLES = (_whole("num_positions"), _whole("num_contexts"),
            _one_of("overflow", "mask", "pool", "error"))
-_BIAS = _instance("position_bias", "a `PositionBias`", PropensityLogits(2))
+_BIAS = _layer_of_loss(PositionBias, PropensityLogits(2))
 _METRIC_BIAS = _instance(
-    "position_bias", "a `ultra_tfr.layers.PositionBias`", PropensityLogits(2))
+    "position_bias", "a `ultra_tfr.layers.PositionBias`", PropensityLogits(2),
+    remedy="; pass the one of the loss.")
 _PAIR_TRUST = {"trust_bias": "pairwise"}
 _TRUST = {"trust_bias": "position"}
 
@@ -634,15 +642,15 @@ CONSTRUCTORS = {
         (_BIAS, _instance("loss", "a `Loss`")), frozenset({"name"})),
     DualLearningLoss: Constructor(
         lambda: {"position_bias": PropensityLogits(3)},
-        (_instance("position_bias", "a `PropensityLogits`", PositionBias(2)),
+        (_layer_of_loss(PropensityLogits, PositionBias(2)),
          _cap("at least 1", (0., .5, -1., _NAN))), _LOSS_FREE),
     PairwiseDebiasingLoss: Constructor(
         lambda: {"position_bias": ClickRatios(3)},
-        (_instance("position_bias", "a `ClickRatios`", PositionBias(2)),
+        (_layer_of_loss(ClickRatios, PositionBias(2)),
          _cap()), _LOSS_FREE),
     ShallowTowerLoss: Constructor(
         lambda: {"position_bias": ShallowTower(3, [None])},
-        (_instance("position_bias", "a `ShallowTower`", PositionBias(2)),
+        (_layer_of_loss(ShallowTower, PositionBias(2)),
          _one_of("predicts", "click", "value", "click+value")), _LOSS_FREE),
     RegressionEMLoss: Constructor(
         lambda: {"position_bias": PositionBias(3)},
