@@ -371,8 +371,8 @@ _OTHERS = {
             reduction=SUM)}, PositionBias, {"examination": EXAMINATION}, 1),
     "inverse_propensity_softmax": (
         InversePropensityLoss, {"loss": tfr.keras.losses.SoftmaxLoss(
-            reduction=SUM, temperature=2.)}, PositionBias,
-        {"num_positions": 4, "num_contexts": 2,
+            reduction=SUM, temperature=2.), "name": "mine"}, PositionBias,
+        {"num_positions": 4, "num_contexts": 2, "overflow": "pool",
          "examination": [EXAMINATION[:4], EXAMINATION[1:5]]}, 2),
     "dla": (DualLearningLoss, {"max_weight": 1.5}, PropensityLogits, {}, 1),
     "dla_uncapped": (DualLearningLoss, {"max_weight": None}, PropensityLogits,
@@ -457,7 +457,7 @@ LAYERS = {entry.name: entry for entry in (
 
 def _ranking(metric, **arguments):
   """A function that wraps a new metric each time: metrics have a state."""
-  return lambda: on_ranking(metric(**arguments))
+  return lambda: on_ranking(metric(**arguments), name="mine")
 
 
 _FREE = {"gradient": "Nobody differentiates a metric."}
@@ -483,9 +483,9 @@ METRICS = {entry.name: entry for entry in (
           ("dcg", 1, _KNOWN, {"topn": 3}),
           ("ndcg", 2, _CONTEXTS, {"topn": None}),
           ("arp", 1, _CONTEXTS, {"max_weight": 1.5}),
-          ("mrr", 3, _KNOWN, {"self_normalized": True}))),
-    Entry("click_log_likelihood", ClickLogLikelihood, {}, run_metric, _KNOWN,
-          2, lacks=_FREE),
+          ("mrr", 3, _KNOWN, {"self_normalized": True, "name": "mine"}))),
+    Entry("click_log_likelihood", ClickLogLikelihood, {"name": "mine"},
+          run_metric, _KNOWN, 2, lacks=_FREE),
     Entry("click_log_likelihood_contexts", ClickLogLikelihood, {}, run_metric,
           _CONTEXTS, lacks=_FREE),
 )}

@@ -306,18 +306,6 @@ def test_a_model_without_our_loss(loss):
     fit(model, make_data(), [PropensityEM()])
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"step_size": 0.}, r"`step_size` must be in \(0, 1\], but is 0.0"),
-    ({"step_size": 2.}, r"`step_size` must be in \(0, 1\], but is 2.0"),
-    ({"step_decay": -1.}, "`step_decay` must be >= 0, but is -1.0"),
-    ({"averaging": "mean"}, "`averaging` must be one of .* but is 'mean'"),
-    ({"warmup": -1}, "`warmup` must be >= 0, but is -1"),
-])
-def test_bad_arguments(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    PropensityEM(**arguments)
-
-
 def test_overflow_is_told():
   """Nobody was told of items beyond the last position."""
   features = np.random.default_rng(0).normal(size=[4, 5, 1])

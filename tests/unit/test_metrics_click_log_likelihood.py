@@ -1,6 +1,5 @@
 """Tests of ultra_tfr.metrics.ClickLogLikelihood."""
 
-import json
 import math
 
 import numpy as np
@@ -119,13 +118,3 @@ def test_likelihood_in_compile_and_saved(tmp_path):
   model.save(tmp_path / "model.keras")
   again = tf.keras.models.load_model(tmp_path / "model.keras")
   assert again.predict(batch["features"], verbose=0) == pytest.approx(scores)
-
-
-def test_likelihood_round_trip_and_message():
-  metric = ClickLogLikelihood(make_bias("position"), name="mine")
-  again = tf.keras.metrics.deserialize(
-      json.loads(json.dumps(tf.keras.metrics.serialize(metric))))
-  assert isinstance(again, ClickLogLikelihood)
-  assert again.get_config() == metric.get_config()
-  with pytest.raises(ValueError, match="`position_bias` must be a `ultra_tfr."):
-    ClickLogLikelihood(1)

@@ -132,13 +132,6 @@ def test_propensities_are_relative_to_position_one():
   np.testing.assert_allclose(layer.examination, [expected], rtol=1e-6)
 
 
-@pytest.mark.parametrize("max_weight", [0.0, 0.5, -1.0, float("nan")])
-def test_bad_max_weight(max_weight):
-  with pytest.raises(ValueError, match=(
-      f"`max_weight` must be at least 1, but is {max_weight}; None leaves")):
-    DualLearningLoss(PropensityLogits(3), max_weight=max_weight)
-
-
 @pytest.mark.parametrize("max_weight", [10.0, None])
 def test_scores_stay_finite_over_5000_steps(max_weight):
   rng = np.random.default_rng(0)

@@ -133,23 +133,6 @@ def test_weights_carry_no_gradient():
       tape.gradient(value, y_pred), [[-sum(slope), *slope]], rtol=1e-5)
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"regularization": -0.5}, "`regularization` must be at least 0, but is"),
-    ({"min_ratio": 0.0}, r"`min_ratio` must be in \(0, 1\], but is 0.0"),
-    ({"min_ratio": 2.0}, r"`min_ratio` must be in \(0, 1\], but is 2.0"),
-    ({"overflow": "wrap"}, "`overflow` must be one of .*, but is 'wrap'"),
-    ({"num_contexts": 0}, "`num_contexts` must be a whole number of at least"),
-])
-def test_bad_arguments(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    ClickRatios(K, **arguments)
-
-
-def test_bad_max_weight():
-  with pytest.raises(ValueError, match="`max_weight` must be greater than 0"):
-    PairwiseDebiasingLoss(ClickRatios(K), max_weight=0.0)
-
-
 def test_the_floor_is_an_argument():
   layer = ClickRatios(3, min_ratio=0.5)
   layer.start_collecting()

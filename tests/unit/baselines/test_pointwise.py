@@ -235,15 +235,10 @@ def test_the_callback_finds_the_layer_and_saves_it(loss_class, tmp_path):
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda: RegressionEMLoss(PositionBias(K), targets="mean"),
-     "`targets` must be one of .* but is 'mean'"),
-    (lambda: AffineCorrectionLoss(PositionBias(K), max_weight=0.0),
-     "`max_weight` must be greater than 0, but is 0.0"),
     (lambda: RegressionEMLoss(PositionBias(K, trust_bias="pairwise")),
      "`RegressionEMLoss` is pointwise, but `position_bias` has"),
     (lambda: AffineCorrectionLoss(PositionBias(K, trust_bias="pairwise")),
-     "`AffineCorrectionLoss` is pointwise, .*take None or 'position'"),
-    (lambda: RegressionEMLoss("bias"), "`position_bias` must be a ")])
+     "`AffineCorrectionLoss` is pointwise, .*take None or 'position'")])
 def test_bad_arguments(make, message):
   with pytest.raises(ValueError, match=message):
     make()

@@ -170,16 +170,10 @@ def test_the_ranking_score_is_the_sum_of_two_predictions(modes):
     ("click", ["additive", None], "must have 1 mode.* has .'additive', None"),
     ("click+value", ["product"], "must have 2 mode.*; give one a prediction"),
     ("value", ["product"], "but a product is for clicks; take 'additive'"),
-    ("click+value", ["product", "product"], "but a product is for clicks"),
-    ("dwell", ["additive"], "`predicts` must be one of .*, but is 'dwell'")])
+    ("click+value", ["product", "product"], "but a product is for clicks")])
 def test_arguments_that_do_not_fit(predicts, modes, message):
   with pytest.raises(ValueError, match=message):
     ShallowTowerLoss(ShallowTower(K, modes), predicts=predicts)
-
-
-def test_an_unknown_mode():
-  with pytest.raises(ValueError, match="`modes` must be one of .* is 'sum'"):
-    ShallowTower(K, ["sum"])
 
 
 def test_a_prediction_without_a_position_does_not_move():
