@@ -1,11 +1,15 @@
 """The command line: `ultra-tfr COMMAND [flags]`."""
 
 import importlib
+import os
+import signal
 import sys
+import threading
 
 from absl import app
 from absl import flags
 
+from ultra_tfr import output
 from ultra_tfr import version
 
 COMMANDS = {
@@ -65,16 +69,46 @@ def run(argv=None):
     if len(words) > 1:
       raise app.UsageError(
           f"`ultra-tfr {name}` takes flags only, but got {words[1]!r}.")
+    _end_by_signals(name)
     try:
-      command.main()
+      with output.errors_of(None):
+        command.main()
     except (ValueError, OSError) as error:
-      print(f"ultra-tfr {name}: {error}", file=sys.stderr)
+      print(f"ultra-tfr {name}: {_sentence(error)}", file=sys.stderr)
       raise SystemExit(1) from error
     except KeyboardInterrupt as error:
       print(f"\nultra-tfr {name}: interrupted.", file=sys.stderr)
       raise SystemExit(130) from error
 
   app.run(main, argv=[f"{argv[0]} {name}", *argv[2:]], flags_parser=parse)
+
+
+def _end_by_signals(name):
+  """Lets signals that end the process do so as an interrupt, which cleans up.
+
+  Args:
+    name: of the command.
+  """
+  def end(number, frame):
+    del frame
+    signal.signal(number, signal.SIG_DFL)  # The second one at once.
+    print(f"\nultra-tfr {name}: ended by {signal.Signals(number).name}.",
+          file=sys.stderr)
+    raise SystemExit(128 + number)
+
+  for kind in ("SIGTERM", "SIGHUP"):
+    number = getattr(signal, kind, None)
+    # `nohup` ignores one, which so it stays.
+    if number and signal.getsignal(number) == signal.SIG_DFL and (
+        threading.current_thread() is threading.main_thread()):
+      signal.signal(number, end)
+
+
+def _sentence(error):
+  """What an error says, without a number."""
+  if isinstance(error, OSError) and error.filename:
+    return output.printable(f"{os.fspath(error.filename)}: {error.strerror}.")
+  return output.printable(str(error))
 
 
 def _usage():

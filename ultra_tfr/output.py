@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import sys
@@ -24,6 +25,9 @@ except ImportError:  # Without it two writers are not told apart.
   fcntl = None
 
 _MANIFEST = ".ultra_tfr.json"
+# Also what turns the direction of writing, and halves of characters.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+                      "\ud800-\udfff]")
 
 
 def plain(value):
@@ -56,7 +60,7 @@ def errors_of(path, part=None):
   """Lets errors of the system within the block name a path.
 
   Args:
-    path: to name, unless the error is about another file.
+    path: to name, unless the error is about another file; None for none.
     part: another name that the file has meanwhile.
 
   Raises:
@@ -65,14 +69,25 @@ def errors_of(path, part=None):
   try:
     yield
   except OSError as error:
-    if error.filename not in (None, part):
+    if path is None or error.filename not in (None, part):
       raise
     raise OSError(error.errno, error.strerror or str(error), path) from error
   except Exception as error:
-    # Seen by its name, so that TensorFlow is not loaded for it.
-    if not any(kind.__name__ == "OpError" for kind in type(error).__mro__):
+    reason = _system_reason(error)
+    if reason is None:
       raise
-    raise OSError(errno.EIO, str(error).splitlines()[0], path) from error
+    raise OSError(errno.EIO, reason, path) from error
+
+
+def _system_reason(error):
+  """What the system said, in an error of TensorFlow; None if it was silent."""
+  # Seen by its name, so that TensorFlow is not loaded for it.
+  if not any(kind.__name__ == "OpError" for kind in type(error).__mro__):
+    return None
+  return next((os.strerror(code) for code in (
+      errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG,
+      errno.EDQUOT, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
+               if os.strerror(code) in str(error)), None)
 
 
 @contextlib.contextmanager
@@ -120,7 +135,8 @@ def new_file(path, mode="w"):
   >>> with new_file("hello.txt") as file:
   ...   _ = file.write("hello")
   """
-  options = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+  options = {} if "b" in mode else {
+      "encoding": "utf-8", "newline": "", "errors": "backslashreplace"}
   if os.path.exists(path) and not os.path.isfile(path):
     with errors_of(path), open(path, mode, **options) as file:
       yield file
@@ -462,12 +478,26 @@ def versions():
           "python": sys.version.split()[0]}
 
 
+def printable(text):
+  """A text whose control characters a terminal shows, instead of doing them.
+
+  Args:
+    text: with any values of a log in it; line breaks stay.
+
+  >>> printable("\\x1b[2J")
+  '\\\\x1b[2J'
+  """
+  return _CONTROL.sub(
+      lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def align(rows):
   """Lines of a table, from rows of cells of text; the first cell goes left.
 
   >>> align([["a", "1"], ["bc", "10"]])
   ['a    1', 'bc  10']
   """
+  rows = [list(map(printable, row)) for row in rows]
   widths = [max(map(len, column)) for column in zip(*rows)]
   return ["  ".join([row[0].ljust(widths[0]),
                      *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])

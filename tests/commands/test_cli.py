@@ -168,7 +168,8 @@ def test_a_model_is_not_overwritten(good):
   assert good.read("again", "status") == "1"
   message = good.read("again", "err")
   assert re.search("^ultra-tfr train: --model_dir: dwell holds a training with "
-                   r"--valid valid.txt.gz \(\d+ bytes\), but now it is None; "
+                   r"--valid valid.txt.gz \(\d+ bytes, sha256 [0-9a-f]{16}\), "
+                   "but now it is None; "
                    "call with the same flags to go on with it, or give another "
                    "folder, or --overwrite to start anew.$", message,
                    re.MULTILINE), message
@@ -233,6 +234,7 @@ def test_real_data(real, name):
 _FILES = {
     "good.txt": _letor(),
     "halves.txt": _letor().replace("2 qid", "1.5 qid"),
+    "high.txt": "128 qid:1 1:1\n0 qid:1 1:2\n",
     "words.txt": "1 qid:1 1:1\nhello world\n",
     "no_qid.txt": "1 qid:1 1:1\n1 1:0.5\n",
     "scattered.txt": "1 qid:1 1:1\n0 qid:2 1:1\n1 qid:1 1:2\n",
@@ -298,6 +300,9 @@ _BAD = {
         "--learning_rate.*nan", 1),
     "fractional grades": (
         _train("halves.txt"), r"halves\.txt.*1\.5", 1),
+    "a grade too high": (
+        _train("good.txt", "high.txt"),
+        r"high\.txt: labels must be grades of at most 100, .* there is 128", 1),
     "model_dir is a file": (
         _train("good.txt", "good.txt", "--model_dir=words.txt"),
         r"--model_dir.*words\.txt", 1),

@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 
 import numpy as np
 from pyarrow import csv
@@ -362,3 +365,30 @@ def test_help(calls, name, flags):
   for flag in (*flags, "log", "model_dir", "max_rejected", "rejected", "json",
                "seed"):
     assert re.search(rf"^ *--(\[no\])?{flag}:", text, re.MULTILINE), flag
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_copy_of_the_log_behind(tmp_path, kind):
+  """It stayed in the temporary folder, five times as large as the log."""
+  (tmp_path / "tmp").mkdir()
+  parquet.write_table(click_logs.small(), tmp_path / "first.parquet")
+  words = _fit("new", "--steps=100000", "--validate_every=100000")
+  with subprocess.Popen(
+      [sys.executable, "-m", "ultra_tfr.cli", *words], cwd=tmp_path, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+      env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}) as process:
+    try:
+      for line in process.stdout:
+        if line.startswith("Training"):
+          break
+      assert any("ultra_tfr_log" in name for name in os.listdir(
+          tmp_path / "tmp"))
+      process.send_signal(kind)
+      _, errors = process.communicate(timeout=100)
+    finally:
+      process.kill()
+  assert process.returncode == 128 + kind, errors[-2000:]
+  assert f"ultra-tfr fit-log: ended by {kind.name}." in errors
+  assert "Traceback" not in errors
+  assert not any("ultra_tfr" in name for name in os.listdir(tmp_path / "tmp"))
+  assert not (tmp_path / "new" / "log.json").exists()

@@ -1,6 +1,7 @@
 """Tests of `ultra-tfr compare`: ultra_tfr.commands.compare."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -178,3 +179,29 @@ def test_all_methods_in_one_command(tmp_path):
   assert set(results["dwell"]["methods"]) == {
       name for name, method in methods.METHODS.items()
       if "dwell" in method.feedback}
+
+
+def test_runs_of_other_data_are_not_taken(tmp_path):
+  """After the labels had changed the old table was printed, and seeds of old
+  and new data were mixed."""
+  def write(grade):
+    for name in ("train.txt", "vali.txt", "test.txt"):
+      (tmp_path / name).write_text("".join(
+          f"{doc % grade} qid:{query} 1:{doc % 3} 2:{doc}\n"
+          for query in range(1, 9) for doc in range(12)))
+
+  words = [*_TINY, "--dataset=letor:.", "--methods=naive-pairwise", "--runs=1",
+           "--steps=2", "--validate_every=2"]
+  for grade, there in ((3, 0), (3, 1), (2, 0)):
+    write(grade)
+    done = _run(words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"1 runs, of which {there} are in" in done.stdout
+  # A damaged result is no traceback.
+  for file in tmp_path.glob("compare-runs/*/click*.json"):
+    file.write_text("{}")
+  done = _run(words, tmp_path)
+  assert done.returncode == 1
+  assert re.search(r"^ultra-tfr compare: compare-runs/\w+/click-naive-pairwise-"
+                   "seed-0.json: is damaged, .*; remove it", done.stderr,
+                   re.MULTILINE), done.stderr

@@ -325,3 +325,67 @@ def test_clearing_leaves_what_is_not_ours(tmp_path):
     opened.clear()
   assert sorted(os.listdir(tmp_path)) == [
       ".ultra_tfr.json", "mine", "model", "notes.txt"]
+
+
+def test_another_file_of_that_name_is_another_training(tmp_path):
+  """After labels had changed, the old result was printed as the new one."""
+  for folder, text in (("a", "1 qid:1 1:1\n"), ("b", "0 qid:1 1:1\n"),
+                       ("c", "1 qid:1 1:1\n")):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "train.txt").write_text(text)
+  first, second, third = (
+      runs.digest(tmp_path / folder / "train.txt") for folder in "abc")
+  assert first == third != second
+  with runs.open_folder(tmp_path / "model") as folder:
+    runs.write_settings(folder, {"train": first, "version": "0.1.0"})
+  runs.check(tmp_path / "model", {"train": third, "version": "0.1.0"})
+  for settings, message in (
+      ({"train": second, "version": "0.1.0"}, f"with --train {first}, but now"),
+      ({"train": first, "version": "2.0"},
+       "with ultra_tfr 0.1.0, but now it is 2.0; call with the same flags")):
+    with pytest.raises(ValueError, match=message):
+      runs.check(tmp_path / "model", settings)
+
+
+@pytest.mark.parametrize("name, text", [
+    ("settings.json", "[1]"), ("settings.json", "{"), ("settings.json", ""),
+    ("result.json", "{}"), ("result.json", "[]"),
+    ("result.json", '{"metrics": {"ndcg@10": null}, "seconds": 1}'),
+    ("result.json", '{"metrics": {"ndcg@10": NaN}, "examination": null, '
+     '"seconds": 1}')])
+def test_damaged_files_of_a_training(tmp_path, name, text):
+  (tmp_path / name).write_text(text)
+  with pytest.raises(ValueError, match=f"^{tmp_path}/{name}: .*damaged.*; .*"):
+    runs.check(tmp_path, {})
+    runs.result(tmp_path)
+
+
+def _half(path):
+  content = path.read_bytes()
+  path.write_bytes(content[:len(content) // 2])
+
+
+def _empty(path):
+  path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [_half, _empty])
+@pytest.mark.parametrize("pattern", [
+    "best.npz", "backup/**/checkpoint", "backup/**/*.index",
+    "backup/**/*.data-*"])
+def test_a_damaged_backup_is_told_by_one_sentence(
+    task, monkeypatch, tmp_path, pattern, damage):
+  """It ended in a traceback, or in a training that began anew by half."""
+  _validations(monkeypatch, task, [0.9, 0.8, None])
+  with pytest.raises(_Killed):
+    run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  monkeypatch.undo()
+  found = list(tmp_path.glob(pattern))
+  assert found
+  for path in found:
+    damage(path)
+  with pytest.raises(ValueError, match=(
+      rf"^{tmp_path}/(best.npz|backup): is damaged \(.*\); give another "
+      "folder, or --overwrite to start anew.$")) as error:
+    run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
+  assert "\n" not in str(error.value)

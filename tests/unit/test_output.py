@@ -138,6 +138,10 @@ def test_errors_about_other_files_name_those(tmp_path):
   with pytest.raises(KeyError):
     with output.errors_of("a.txt"):
       raise KeyError("mine")
+  # A fault of ours, which needs its traceback.
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    with output.errors_of("a.txt"):
+      tf.reshape([1, 2], [3])
 
 
 # What is read is not written.
@@ -403,3 +407,28 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     with pytest.raises(ValueError, match=(
         f"--model_dir {path} must be a folder, but {tmp_path}/file is a file")):
       _make(path)
+
+
+# For people.
+
+
+def test_control_characters_are_shown():
+  """A value of a log cleared the screen, or changed the terminal's title."""
+  text = "\x1b]0;x\x07 \x9b2J \u202e \udcff \t\r"
+  assert output.printable(f"a\n{text}é😀\u200d") == (
+      "a\n\\x1b]0;x\\x07 \\x9b2J \\u202e \\udcff \\t\\ré😀\u200d")
+  assert output.align([["\x1b", "1"], ["ab", "10"]]) == [
+      "\\x1b   1", "ab    10"]
+
+
+@pytest.mark.parametrize("form, good, bad", [
+    (float, [0, -1.5, 1e308], [None, True, "1", [], 10**400, float("inf"),
+                               float("nan")]),
+    (int, [0, 2**70], [1.0, True, None]), (str, ["", "a"], [None, 1]),
+    (bool, [True], [1, None]), ((None, str), [None, "a"], [1, False]),
+    ([str], [[], ["a"]], ["a", [1], None, {}]),
+    ({"a": int}, [{"a": 1}, {"a": 1, "b": 2}], [{}, {"a": "x"}, [], None]),
+    ({str: [int]}, [{}, {"x": [1], "y": []}], [{"x": 1}, [], None])])
+def test_forms_of_json(form, good, bad):
+  assert all(output.has_form(value, form) for value in good)
+  assert not any(output.has_form(value, form) for value in bad)

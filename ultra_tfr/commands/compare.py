@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import sys
 import time
 
@@ -20,9 +21,11 @@ from ultra_tfr.experiments import tables
 from ultra_tfr.experiments.loggers import LOGGERS
 from ultra_tfr.experiments.runs import Run
 from ultra_tfr.experiments.runs import RunStore
+from ultra_tfr.experiments.runs import digest
 from ultra_tfr.experiments.tables import Table
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.version import __version__
 
 FLAGS = flags.FLAGS
 
@@ -72,13 +75,16 @@ def main():
       **common.letor_options())
   _check(world, names)
   start = time.monotonic()
-  store = RunStore(FLAGS.runs_dir, world.to_config())
+  # Of the data and the code too, or old runs would be taken for new ones.
+  store = RunStore(FLAGS.runs_dir, {
+      **world.to_config(), "version": __version__,
+      "files": list(map(digest, comparison.files(world)))})
   # Seed by seed, so that a table of fewer seeds is complete early.
   runs = [Run(kind, name, seed)
           for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
           for kind in FLAGS.feedback for name in names
           if kind in comparison.find(name).feedback]
-  missing = [run for run in runs if store.read(run) is None]
+  missing = [run for run in runs if _stored(store, run) is None]
   print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
         f"{store.folder} already.", flush=True)
 
@@ -91,8 +97,8 @@ def main():
       failed = processes.execute(
           missing, functools.partial(comparison.execute, world), FLAGS.jobs,
           keep)
-  except KeyboardInterrupt:
-    done = sum(store.read(run) is not None for run in runs)
+  except (KeyboardInterrupt, SystemExit):
+    done = sum(_stored(store, run) is not None for run in runs)
     print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "
           "command goes on from there.", file=sys.stderr)
     raise
@@ -102,6 +108,16 @@ def main():
         f"{len(failed)} of {len(runs)} runs failed: "
         f"{'; '.join(map(str, failed))}. The others are kept: call the command "
         "again to repeat these alone.")
+
+
+def _stored(store, run):
+  """The result of a run, or None."""
+  found = store.read(run)
+  if found is not None and not output.has_form(found, comparison.RESULT):
+    raise ValueError(
+        f"{store.path(run)}: is damaged, it holds no result of a run; remove "
+        "it, and the same command repeats that run.")
+  return found
 
 
 def _all_methods():
@@ -135,7 +151,7 @@ def _check(world, names):
 def _give_results(world, names, runs, store, failed, seconds):
   found = {kind: {} for kind in FLAGS.feedback}
   for run in runs:
-    result = store.read(run)
+    result = _stored(store, run)
     if result is not None:
       found[run.feedback].setdefault(run.method, {})[run.seed] = result
   texts, markdown, details = [], [], {}
@@ -203,8 +219,9 @@ def _command():
            "select", "train_queries", "data_seed",
            *common.TRAINING_FLAGS, "seed",
            *(name for name in common.LETOR_FLAGS if FLAGS[name].present)]
-  given = [f"--{name} {FLAGS[name].serialize().partition('=')[2]}"
-           for name in names]
+  given = [
+      f"--{name} {shlex.quote(FLAGS[name].serialize().partition('=')[2])}"
+      for name in names]
   return " \\\n    ".join(["ultra-tfr compare", *given])
 
 

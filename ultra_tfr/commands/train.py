@@ -1,6 +1,7 @@
 """`ultra-tfr train`: methods on one's own labelled lists, simulated users."""
 
 import contextlib
+import functools
 import os
 import time
 
@@ -18,6 +19,7 @@ from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.experiments.loggers import LOGGERS
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.version import __version__
 
 FLAGS = flags.FLAGS
 # The flags that one training depends on. A folder holds them, so that a call
@@ -179,8 +181,12 @@ def _settings(name, seed):
   for part in ("train", "valid", "test"):
     path = settings[part]
     if path and os.path.isfile(path):
-      settings[part] = f"{path} ({os.path.getsize(path)} bytes)"
-  return {**settings, "method": name, "seed": seed}
+      settings[part] = (f"{path} ({os.path.getsize(path)} bytes, "
+                        f"sha256 {_digest(path)})")
+  return {**settings, "method": name, "seed": seed, "version": __version__}
+
+
+_digest = functools.cache(runs.digest)
 
 
 def _finished(folder):

@@ -49,9 +49,10 @@ def plot_examination(path, estimated, true_examination=None, title=None):
   axes.set_ylim(bottom=0)
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.grid(alpha=0.3)
-  axes.legend()
+  for text in axes.legend().get_texts():
+    text.set_parse_math(False)
   if title:
-    axes.set_title(title)
+    axes.set_title(title, parse_math=False)
   _save(chart, path)
 
 
@@ -88,7 +89,7 @@ def plot_uplift(path, daily, cumulative, quantity, title=None):
   axes.grid(alpha=0.3)
   axes.legend()
   if title:
-    axes.set_title(title)
+    axes.set_title(title, parse_math=False)
   _save(chart, path)
 
 

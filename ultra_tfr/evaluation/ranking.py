@@ -10,6 +10,8 @@ from ultra_tfr.feedback import ranking_head
 from ultra_tfr.metrics import on_ranking
 
 TOPN = (3, 5, 10)
+# Of float32 gains 2^y - 1 also the sum over a list stays finite.
+MAX_GRADE = 100
 
 
 def score_lists(model, lists, batch_documents=8192):
@@ -56,11 +58,15 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
   Returns:
     A dict such as `{"ndcg@10": 0.5}`.
 
+  Raises:
+    ValueError: if a label is above 100.
+
   >>> from ultra_tfr.data.lists import RankingLists
   >>> lists = RankingLists(np.zeros([3, 1]), [0, 1, 2], [0, 3], [7])
   >>> ndcg(lists, np.array([1.0, 2.0, 3.0]), topn=(3,))
   {'ndcg@3': 1.0}
   """
+  check_grades("The lists", lists.labels)
   metrics = {f"ndcg@{n}": on_ranking(tfr.keras.metrics.NDCGMetric(topn=n))
              for n in topn}
   padded = lists.pad_values(scores, 0.0)
@@ -70,6 +76,25 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
     for metric in metrics.values():
       metric.update_state(labels[rows], tf.constant(padded[rows]))
   return {name: float(metric.result()) for name, metric in metrics.items()}
+
+
+def check_grades(name, labels):
+  """Raises a `ValueError` if a label is too high for the gain 2^y - 1.
+
+  Args:
+    name: of what has the labels.
+    labels: an array.
+
+  >>> check_grades("a.txt", np.array([100, 101]))
+  Traceback (most recent call last):
+  ValueError: a.txt: labels must be grades of at most 100, whose gains 2^y - ...
+  """
+  highest = labels.max(initial=0)
+  if highest > MAX_GRADE:
+    raise ValueError(
+        f"{name}: labels must be grades of at most {MAX_GRADE}, whose gains "
+        f"2^y - 1 can be summed, but there is {highest:g}; map them to fewer "
+        "grades.")
 
 
 def ndcg_by_list(lists, scores, topn=10, batch_lists=256):
@@ -84,11 +109,15 @@ def ndcg_by_list(lists, scores, topn=10, batch_lists=256):
   Returns:
     `[Q]` float64, of the lists with a relevant document, in order.
 
+  Raises:
+    ValueError: if a label is above 100.
+
   >>> from ultra_tfr.data.lists import RankingLists
   >>> lists = RankingLists(np.zeros([4, 1]), [0, 1, 2, 0], [0, 3, 4], [7, 8])
   >>> ndcg_by_list(lists, np.array([1.0, 2.0, 3.0, 4.0])).tolist()
   [1.0]
   """
+  check_grades("The lists", lists.labels)
   padded = lists.pad_values(scores, 0.0)
   labels = lists.pad_values(lists.labels, -1.0)
   found = []

@@ -1,5 +1,6 @@
 """The choice of a checkpoint, by true labels or by clicks, and the backup."""
 
+import glob
 import os
 
 import numpy as np
@@ -128,6 +129,13 @@ class KeepBest(tf.keras.callbacks.Callback):
     path = os.path.join(self._folder, runs.BEST)
     if not os.path.exists(path):
       return
+    try:
+      self._read_arrays(path)
+    # What a damaged file raises is not known beforehand.
+    except Exception as error:
+      raise runs.damaged(path, error) from error
+
+  def _read_arrays(self, path):
     with np.load(path, allow_pickle=False) as arrays:
       self._counted = int(arrays["step"])
       self._best_value = float(arrays["best"])
@@ -175,7 +183,15 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
 
   def on_train_begin(self, logs=None):
     """Restores."""
-    super().on_train_begin(logs)
-    step = int(self.model.optimizer.iterations)
+    try:
+      super().on_train_begin(logs)
+      step = int(self.model.optimizer.iterations)
+      if not step and glob.glob(os.path.join(
+          glob.escape(self.backup_dir), "**", "checkpoint"), recursive=True):
+        raise ValueError("it names no checkpoint that is there")
+    # What a damaged file raises is not known beforehand.
+    except Exception as error:
+      raise runs.damaged(
+          self.backup_dir, str(error).partition("\n")[0]) from error
     if step:
       print(f"Resuming at step {step}, from {self.backup_dir}.", flush=True)

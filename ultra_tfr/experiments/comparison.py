@@ -10,10 +10,16 @@ from ultra_tfr import trainer
 from ultra_tfr.data import letor
 from ultra_tfr.data import synthetic
 from ultra_tfr.data import tfds
+from ultra_tfr.evaluation.ranking import TOPN
 from ultra_tfr.experiments import peers
 from ultra_tfr.experiments import run as run_lib
 from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.simulation.click_models import CLICK_MODELS
+
+_PICK = {"metrics": {f"ndcg@{n}": float for n in TOPN}, "by_query": [float]}
+# The form of what `execute` gives, see `output.has_form`.
+RESULT = {"labels": _PICK, "clicks": _PICK, "examination": ([float], None),
+          "true_examination": ([float], None), "seconds": float}
 
 
 @dataclasses.dataclass(frozen=True)

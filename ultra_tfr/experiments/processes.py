@@ -64,7 +64,7 @@ def _run_in_processes(waiting, function, jobs, start, finish):
         start(running[future])
       try:
         ended, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
-      except KeyboardInterrupt:
+      except (KeyboardInterrupt, SystemExit):
         for process in multiprocessing.active_children():
           process.terminate()
         raise

@@ -14,6 +14,9 @@ BEST = "best.npz"
 _SETTINGS = "settings.json"
 _RESULT = "result.json"
 _COMMAND = "ultra-tfr train"
+_REMEDY = "give another folder, or --overwrite to start anew"
+_FORM = {"metrics": {str: float}, "examination": ([float], None),
+         "seconds": float}
 
 
 def open_folder(path):
@@ -25,26 +28,44 @@ def open_folder(path):
   return output.Folder(path, _COMMAND, "--model_dir")
 
 
+def digest(path):
+  """What tells the content of a file from that of others, a short text.
+
+  Args:
+    path: the file.
+  """
+  found = hashlib.sha256()
+  with open(path, "rb") as file:
+    while block := file.read(1 << 20):
+      found.update(block)
+  return found.hexdigest()[:16]
+
+
 def check(folder, settings):
   """Makes sure that a training into a folder would be the one it holds.
 
   Args:
     folder: of one training; it need not exist.
-    settings: a dict ready for JSON, by name of a flag.
+    settings: a dict ready for JSON, by name of a flag, or "version" for that
+      of the package.
 
   Raises:
     ValueError: if the folder holds a training with other settings.
   """
-  found = output.read(os.path.join(folder, _SETTINGS)) or {}
-  if not found:
+  path = os.path.join(folder, _SETTINGS)
+  found = output.read(path)
+  if found is None:
     return
+  if not isinstance(found, dict):
+    raise damaged(path, "it holds no settings")
   for name in [*settings, *found]:
     was, now = found.get(name), settings.get(name)
     if was != now:
+      what = "ultra_tfr" if name == "version" else f"--{name}"
       raise ValueError(
-          f"--model_dir: {folder} holds a training with --{name} {_text(was)}, "
+          f"--model_dir: {folder} holds a training with {what} {_text(was)}, "
           f"but now it is {_text(now)}; call with the same flags to go on with "
-          "it, or give another folder, or --overwrite to start anew.")
+          f"it, or {_REMEDY}.")
 
 
 def write_settings(folder, settings):
@@ -89,15 +110,33 @@ def result(folder):
   Returns:
     What `finish` was given, with lists for arrays.
 
+  Raises:
+    ValueError: if the file holds anything else.
+
   >>> with open_folder("models") as folder:
   ...   begin(folder)
   ...   print(result("models"))
-  ...   finish(folder, {"metrics": {"ndcg@10": 0.5}})
+  ...   finish(folder, {"metrics": {"ndcg@10": 0.5}, "examination": None,
+  ...                   "seconds": 1.5})
   None
-  >>> result("models")
-  {'metrics': {'ndcg@10': 0.5}}
+  >>> result("models")["metrics"]
+  {'ndcg@10': 0.5}
   """
-  return output.read(os.path.join(folder, _RESULT))
+  path = os.path.join(folder, _RESULT)
+  found = output.read(path)
+  if found is not None and not output.has_form(found, _FORM):
+    raise damaged(path, "it holds no result")
+  return found
+
+
+def damaged(path, reason):
+  """The error of a damaged file or folder of a training.
+
+  Args:
+    path: of it.
+    reason: a few words.
+  """
+  return ValueError(f"{path}: is damaged ({reason}); {_REMEDY}.")
 
 
 def _text(value):
@@ -158,7 +197,11 @@ class RunStore:
 
   def read(self, run):
     """The result of a run, or None if it has not finished."""
-    return output.read(os.path.join(self.folder, self._name(run)))
+    return output.read(self.path(run))
+
+  def path(self, run):
+    """The file of a run's result."""
+    return os.path.join(self.folder, self._name(run))
 
   def write(self, run, result):
     """Keeps a result, all of it or nothing."""

@@ -6,6 +6,7 @@ from typing import Optional
 import numpy as np
 
 from ultra_tfr.data.lists import RankingLists
+from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments.loggers import logger_scores
 from ultra_tfr.simulation.click_models import CLICK_MODELS
 from ultra_tfr.simulation.feedback_stream import FeedbackStream
@@ -63,7 +64,7 @@ def make_click_model(lists, names, name):
     A click model that knows the highest grade of all files.
 
   Raises:
-    ValueError: if a label is no whole grade.
+    ValueError: if a label is no whole grade, or above 100.
   """
   for part, path in zip(lists, names):
     odd = part.labels[part.labels != np.round(part.labels)] if part else ()
@@ -71,6 +72,8 @@ def make_click_model(lists, names, name):
       raise ValueError(
           f"{path}: labels must be whole grades, from which clicks are "
           f"simulated, but there is {odd[0]:g}; round them.")
+    if part:
+      ranking.check_grades(path, part.labels)
   grades = int(max(part.labels.max() for part in lists if part))
   return CLICK_MODELS[name](max_grade=max(grades, 1))
 

@@ -126,7 +126,7 @@ def to_text(results, level=0.9):
       lines.append(f"{name}: click perplexity {entry['perplexity']:.4f} (1 is "
                    "perfect), log-likelihood per item "
                    f"{entry['log_likelihood']:.4f}")
-  return "\n".join(lines)
+  return output.printable("\n".join(lines))
 
 
 def _first_model(rankers):

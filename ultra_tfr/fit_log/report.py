@@ -158,9 +158,9 @@ def to_text(diagnosis):
             "-" if value is None else f"{value:.2f}"
             for value in found[kind]["value"][:_MOST_PRINTED])]
         for kind, name in _PRINTED.items() if kind in found]
-  return "\n".join([
+  return output.printable("\n".join([
       *output.align(rows), "", *diagnosis.sentences,
-      *(f"WARNING: {text}" for text in diagnosis.warnings)])
+      *(f"WARNING: {text}" for text in diagnosis.warnings)]))
 
 
 def _plots(diagnosis, summary, level):

@@ -11,9 +11,31 @@ import zipfile
 import h5py
 import numpy as np
 
+from ultra_tfr import output
 from ultra_tfr import scorers
+from ultra_tfr.data.click_log.columns import LogColumns
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+_REMEDY = "train it again by `ultra-tfr fit-log`"
+_FEATURE = {"name": str, "mean": float, "variance": float, "missing": float}
+_MATRICES = ([[[float]]], None)
+# Of log.json, see `output.has_form`.
+_FORM = {
+    "schema": {
+        "columns": {"query": str, "position": str, "feedback": str,
+                    "features": [str], "item": [str], **dict.fromkeys(
+                        ("context", "weight", "timestamp", "randomized"),
+                        (str, None))},
+        "positions": ([int], [str]), "pool_deeper": bool, "contexts": [str],
+        "split": [float], "feedback_kind": str,
+        "statistics": {
+            "numeric": [_FEATURE],
+            "text": [({"name": str, "vocabulary": [str]},
+                      {"name": str, "bins": int})]}},
+    "history": {str: [(float, None)]}, "validation": {str: (float, None)},
+    "bias": ({"method": str, "click_relevant": [[float]],
+              "click_irrelevant": ([[float]], None),
+              "trust_positive": _MATRICES, "trust_negative": _MATRICES}, None)}
 
 
 def describe(config):
@@ -53,6 +75,68 @@ def describe(config):
       "dropout": [*values("Dropout", "rate"), 0.0][0]}
 
 
+def read_description(path):
+  """What `log.json` says.
+
+  Args:
+    path: the file.
+
+  Returns:
+    A dict, as `FittedLog.save` writes it.
+
+  Raises:
+    ValueError: if it cannot be what was written.
+  """
+  found = output.read(path)
+  try:
+    if not output.has_form(found, _FORM):
+      raise ValueError("it has not the form of one")
+    _check_schema(found["schema"])
+    if found["bias"] is not None:
+      _check_bias(found["bias"], len(found["schema"]["contexts"]),
+                  len(found["schema"]["positions"]))
+  except (ValueError, TypeError) as error:
+    raise ValueError(
+        f"{path}: is no description of a model ({_first_line(error)}), so it "
+        f"is damaged; {_REMEDY}.") from error
+  return found
+
+
+def _check_schema(schema):
+  LogColumns.from_config(schema["columns"])
+  for name in ("positions", "contexts"):
+    if not schema[name] or len(set(schema[name])) < len(schema[name]):
+      raise ValueError(f"its {name} are not each there once")
+  if isinstance(schema["positions"][0], int) and (
+      schema["positions"] != sorted(schema["positions"])):
+    raise ValueError("its positions are in no order")
+  if len(schema["split"]) != 2 or not all(
+      0 <= share <= 1 for share in [*schema["split"], sum(schema["split"])]):
+    raise ValueError("its split are no two shares")
+  if schema["feedback_kind"] not in ("binary", "graded"):
+    raise ValueError("its kind of feedback is unknown")
+  numeric, text = (schema["statistics"][kind] for kind in ("numeric", "text"))
+  names = [feature["name"] for feature in [*numeric, *text]]
+  if not names or len(set(names)) < len(names):
+    raise ValueError("its features are not each there once")
+  for feature in numeric:
+    if not (feature["variance"] > 0 and 0 <= feature["missing"] <= 1):
+      raise ValueError(f"the statistics of {feature['name']!r} are none")
+
+
+def _check_bias(bias, num_contexts, num_positions):
+  shape = (num_contexts, num_positions)
+  for name, value in bias.items():
+    if name == "method" or value is None:
+      continue
+    values = np.array(value, np.float64)
+    wanted = shape + shape[1:] * name.startswith("trust")
+    if values.shape != wanted or (values < 0).any():
+      raise ValueError(f"its {name} are no chances of that many positions")
+  if not (np.array(bias["click_relevant"]) > 0).all():
+    raise ValueError("its click_relevant are not all above 0")
+
+
 def read(path, statistics, towers=None):
   """Builds a model and gives it the weights of a file.
 
@@ -88,8 +172,7 @@ def read(path, statistics, towers=None):
   except Exception as error:  # pylint: disable=broad-except
     raise ValueError(
         f"{path}: holds no weights of the model that log.json describes "
-        f"({_first_line(error)}); train it again by `ultra-tfr fit-log`."
-    ) from error
+        f"({_first_line(error)}); {_REMEDY}.") from error
 
 
 def _check_towers(statistics, towers, size):

@@ -97,7 +97,7 @@ def load(folder: str) -> "FittedLog":
       raise ValueError(
           f"{folder}: there is no {name}, so this is no --model_dir of "
           "`ultra-tfr fit-log`; train one first.")
-  config = output.read(os.path.join(folder, SCHEMA_FILE))
+  config = saved_model.read_description(os.path.join(folder, SCHEMA_FILE))
   model = saved_model.read(
       os.path.join(folder, _MODEL_FILE), config["schema"]["statistics"],
       config.get("model"))

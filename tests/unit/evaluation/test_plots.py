@@ -55,3 +55,13 @@ def test_nothing_to_plot(tmp_path):
 def test_unknown_format(tmp_path):
   with pytest.raises(ValueError, match="'abc' is not supported"):
     plots.plot_examination(str(tmp_path / "x.abc"), {"unbiased": [1.0]})
+
+
+@pytest.mark.parametrize("name", ["a$b.txt", "$x_$", "$", "a_b^c", "\\alpha$"])
+def test_any_name_is_drawn_as_it_is(tmp_path, name):
+  """A file name with `$` made --plot fail after all training."""
+  plots.plot_examination(
+      tmp_path / "a.png", {name: [1.0, 0.6]}, [1.0, 0.5], name)
+  plots.plot_uplift(tmp_path / "b.svg", [[.1, -.1, .3]], [[.1, -.1, .3]],
+                    "clicks", name)
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.svg"]

@@ -1,5 +1,6 @@
 """Tests of ultra_tfr.evaluation.ranking."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -127,3 +128,17 @@ def test_evaluate_scores_and_judges():
   scores = ranking.score_lists(model, lists)
   assert ranking.evaluate(model, lists) == ranking.ndcg(lists, scores)
   assert list(ranking.evaluate(model, lists, (1, 7))) == ["ndcg@1", "ndcg@7"]
+
+
+def test_grades_whose_gains_are_no_numbers():
+  """Grades of 128 and more gave NaN, which was written as a result."""
+  lists = _lists()
+  scores = np.zeros(len(lists.labels))
+  high = dataclasses.replace(lists, labels=np.where(lists.labels > 0, 100, 0))
+  assert all(map(np.isfinite, ranking.ndcg(high, scores).values()))
+  assert np.isfinite(ranking.ndcg_by_list(high, scores)).all()
+  for grade in (101, 128, 1024):
+    high = dataclasses.replace(lists, labels=lists.labels + grade)
+    for ndcg in (ranking.ndcg, ranking.ndcg_by_list):
+      with pytest.raises(ValueError, match="must be grades of at most 100"):
+        ndcg(high, scores)

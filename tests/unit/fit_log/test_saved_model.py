@@ -1,5 +1,6 @@
 """Tests of ultra_tfr.fit_log.saved_model: nothing that is loaded is run."""
 
+import copy
 import functools
 import io
 import json
@@ -270,3 +271,73 @@ def test_a_vocabulary_larger_than_the_file(tmp_path):
   statistics = {**_STATISTICS, "text": [{"name": "brand", "bins": 10**11}]}
   with pytest.raises(ValueError, match="bytes are too few"):
     saved_model.read(str(path), statistics, _TOWERS)
+
+
+# The description.
+
+
+def _paths(value, path=()):
+  """The paths to all parts of a value of JSON."""
+  yield path
+  if isinstance(value, dict):
+    for name, part in value.items():
+      yield from _paths(part, (*path, name))
+  elif isinstance(value, list):
+    for index in {0, len(value) - 1} if value else ():
+      yield from _paths(value[index], (*path, index))
+
+
+def _changed(value, path, change):
+  value = copy.deepcopy(value)
+  if not path:
+    return change(value)
+  part = value
+  for name in path[:-1]:
+    part = part[name]
+  part[path[-1]] = change(part[path[-1]])
+  return value
+
+
+_CHANGES = {
+    "null": lambda _: None, "a number": lambda _: -1.5, "a text": lambda _: "x",
+    "a list": lambda _: [[]], "a dict": lambda _: {"a": 1},
+    "true": lambda _: True, "infinite": lambda _: float("inf"),
+    "huge": lambda _: 10**400, "empty": lambda value: type(value)(),
+    "twice": lambda value: value * 2}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_a_damaged_description_is_told_by_one_sentence(tmp_path, change):
+  """144 of 554 changes of log.json ended in a traceback or without a path."""
+  written = json.loads((_SAVED_BY_0_1_0 / "log.json").read_text())
+  path = tmp_path / "log.json"
+  for place in list(_paths(written)):
+    try:
+      changed = _changed(written, place, _CHANGES[change])
+    except TypeError:  # There is no such change of this part.
+      continue
+    path.write_text(json.dumps(changed))
+    try:
+      found = saved_model.read_description(str(path))
+    except ValueError as error:
+      assert str(error).startswith(f"{path}: ") and str(error).endswith(
+          "train it again by `ultra-tfr fit-log`."), (place, error)
+      assert "\n" not in str(error)
+      continue
+    # What is still a description can be used.
+    bias, schema = found["bias"], found["schema"]
+    if bias is not None:
+      shape = (len(schema["contexts"]), len(schema["positions"]))
+      assert np.shape(bias["click_relevant"]) == shape, place
+    scorers.input_names(schema["statistics"])
+
+
+@pytest.mark.parametrize("text", [
+    "", "{", "[1]", "{}", "null", "\xff\xfe", "NaN", "[" * 100000,
+    '{"schema": {}}'])
+def test_half_a_description(tmp_path, text):
+  (tmp_path / "log.json").write_text(text, encoding="latin-1")
+  (tmp_path / "training_model.keras").write_bytes(_saved())
+  with pytest.raises(ValueError, match=r"/log.json: .*damaged; \w.*\.$") as e:
+    training.load(str(tmp_path))
+  assert "\n" not in str(e.value)

@@ -106,8 +106,8 @@ def check_names(source, available, names):
 def as_text(value):
   """A Python value as the text that pyarrow makes of one in a typed column.
 
-  >>> [as_text(value) for value in (None, "a", True, 12, 12.0, .5)]
-  [None, 'a', 'true', '12', '12', '0.5']
+  >>> [as_text(value) for value in (None, "a", True, 12, 12.0, 1e16, .5)]
+  [None, 'a', 'true', '12', '12', '10000000000000000', '0.5']
   """
   if value is None or isinstance(value, str):
     return value
@@ -115,6 +115,7 @@ def as_text(value):
     return None
   if isinstance(value, bool):
     return str(value).lower()
-  if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+  if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**63:
     return str(int(value))
-  return str(value)
+  return pa.scalar(value).cast(pa.string()).as_py() if isinstance(
+      value, float) else str(value)

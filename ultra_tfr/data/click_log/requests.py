@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import tensorflow as tf
 
 from ultra_tfr import checks
+from ultra_tfr import output
 from ultra_tfr.data.click_log.batches import Rows
 
 _SCALARS = {
@@ -255,9 +256,10 @@ class Writer:
     order = np.argsort(bucket, kind="stable")
     table = to_table(rows).take(pa.array(order))
     edges = np.searchsorted(bucket[order], np.arange(self._num_buckets + 1))
-    for i in np.flatnonzero(np.diff(edges)):
-      self._writer(i, table.schema).write_table(
-          table.slice(edges[i], edges[i + 1] - edges[i]))
+    with output.errors_of(os.fspath(self._folder)):
+      for i in np.flatnonzero(np.diff(edges)):
+        self._writer(i, table.schema).write_table(
+            table.slice(edges[i], edges[i + 1] - edges[i]))
 
   def _writer(self, i, schema):
     if i not in self._writers:
@@ -271,8 +273,9 @@ class Writer:
     Returns:
       Their paths.
     """
-    for writer in self._writers.values():
-      writer.close()
+    with output.errors_of(os.fspath(self._folder)):
+      for writer in self._writers.values():
+        writer.close()
     return [os.path.join(self._folder, f"bucket-{i}.arrow")
             for i in sorted(self._writers)]
 
@@ -293,7 +296,7 @@ def to_table(rows):
 def write_rows(path, rows):
   """Writes `Rows` to a file for `read_rows`."""
   table = to_table(rows)
-  with ipc.new_stream(path, table.schema) as writer:
+  with output.errors_of(path), ipc.new_stream(path, table.schema) as writer:
     writer.write_table(table)
 
 

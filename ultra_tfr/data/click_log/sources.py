@@ -154,7 +154,7 @@ def read_batches(log, names):
 def _reading(path, read):
   try:
     return read()
-  except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+  except (pa.ArrowException, UnicodeError, OSError) as error:
     # Those with a number are the system's, such as a missing permission.
     if isinstance(error, OSError) and error.errno is not None:
       raise

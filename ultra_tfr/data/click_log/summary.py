@@ -40,7 +40,7 @@ class Rejections:
       return
     if self._rows is None:
       self._open()
-    self._rows.writerows(rejected)
+    self._rows.writerows(map(_cells, rejected))
 
   def _open(self):
     self._rows = csv.writer(
@@ -75,6 +75,12 @@ class Rejections:
         f"most frequent reason is '{reason}' ({times} rows, one of them row "
         f"{row} of {source}). Mend the log or the arguments, or raise "
         "`max_rejected`.")
+
+
+def _cells(values):
+  """The cells of a row, none of which a spreadsheet takes for a formula."""
+  return [f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+          for cell in map(str, values)]
 
 
 class LogSummary:
@@ -194,7 +200,7 @@ def to_text(summary):
     lines.append("  ".join(
         [context[:12].ljust(12),
          *("     -" if rate is None else f"{rate:6.3f}" for rate in rates)]))
-  return "\n".join(lines)
+  return output.printable("\n".join(lines))
 
 
 def _rate(part, whole):

@@ -120,12 +120,27 @@ def texts(array):
     array: a pyarrow array that `plain` gave.
 
   Returns:
-    A pyarrow array of strings; numbers are written out, so 12 is "12".
+    A pyarrow array of strings; numbers are written out, the same ones in the
+    same way: 12 is "12", of whatever type. A text stays as it is.
 
-  >>> texts(pa.array([12, None])).to_pylist()
-  ['12', None]
+  >>> texts(pa.array([12345678900.0, 0.5, None])).to_pylist()
+  ['12345678900', '0.5', None]
   """
-  return array if pa.types.is_string(array.type) else array.cast(pa.string())
+  if pa.types.is_string(array.type):
+    return array
+  found = array.cast(pa.string())
+  if pa.types.is_decimal(array.type):
+    # 1.50 is 1.5, and 2.00 is 2.
+    return pc.replace_substring_regex(
+        pc.replace_substring_regex(found, r"(\.\d*?)0+$", r"\1"), r"\.$", "")
+  if not pa.types.is_floating(array.type):
+    return found
+  # Where a column of whole numbers has missing ones, pandas makes it floats.
+  whole = pc.and_(pc.equal(pc.floor(array), array),
+                  pc.less(pc.abs(array), 2.0 ** 63))
+  digits = pc.if_else(whole, array, pa.scalar(None, array.type)).cast(
+      pa.float64()).cast(pa.int64()).cast(pa.string())
+  return pc.if_else(whole, digits, found)
 
 
 def seconds(array):

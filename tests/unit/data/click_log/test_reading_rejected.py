@@ -1,7 +1,10 @@
 """What is wrong with a row costs that row, and is written down."""
 
 import csv
+import errno
 import json
+import os
+import tempfile
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,7 @@ import pyarrow as pa
 from pyarrow import parquet
 import pytest
 
+from ultra_tfr.data.click_log import requests
 from ultra_tfr.data.click_log import sources
 from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.reading import read_click_log
@@ -229,3 +233,58 @@ def test_the_list_of_rejected_rows_never_replaces_the_log(tmp_path):
   with pytest.raises(ValueError, match="rejected_file .* would change"):
     read_click_log(tmp_path, COLUMNS, rejected_file=tmp_path / "r.csv", **FREE)
   assert log.read_bytes() == before
+
+
+def test_no_cell_of_rejected_rows_is_a_formula(tmp_path, monkeypatch):
+  """A spreadsheet would run what a file or a column is named."""
+  monkeypatch.chdir(tmp_path)
+  frame = pd.DataFrame({"q": [1, 1, 1], "p": [1, 2, 3], "=1+1": [0, 1, "x"],
+                        "f": [0.5, 0.5, 0.5]})
+  frame.to_csv("=cmd.csv", index=False)
+  columns = LogColumns("q", "p", 'col("=1+1")', ("f",))
+  with read_click_log("=cmd.csv", columns, rejected_file="r.csv", valid=0,
+                      test=0, max_rejected=0.5) as log:
+    assert log.summary["rejected"] == {"=1+1 is no number": 1}
+  assert _rejected(tmp_path / "r.csv") == [
+      ("'=cmd.csv", 4, "'=1+1 is no number")]
+
+
+def test_a_file_whose_name_is_no_text_is_named(tmp_path):
+  """pyarrow opens none, and did not say which it was."""
+  name = os.fsencode(tmp_path) + b"/log\xff.csv"
+  with open(name, "w", encoding="utf-8") as file:
+    file.write("q,p\n1,1\n")
+  with pytest.raises(ValueError, match="log\udcff.csv: cannot be read as"):
+    read_click_log(os.fsdecode(name), LogColumns("q", "p", "c", ("f",)))
+
+
+def test_a_log_with_controls_in_its_values(tmp_path):
+  """They reached the terminal."""
+  frame = pd.DataFrame({"q": [1, 1], "p": [1, 2], "c": [0, 1],
+                        "f": ["\x1b[2J", "b"], "d": "\x1b]0;owned\x07"})
+  columns = LogColumns("q", "p", "c", ("f",), context="d")
+  with read_click_log(frame, columns, valid=0, test=0) as log:
+    assert "\\x1b]0;owned" in log.summary_text()
+    assert "\x1b" not in log.summary_text()
+
+
+def test_a_full_disk_is_named(monkeypatch):
+  """"[Errno 28] Error writing bytes to file" did not say which, and where the
+  temporary files are is known to few."""
+  frame = pd.DataFrame({"q": [1, 1], "p": [1, 2], "c": [0, 1], "f": [.1, .2]})
+
+  def fail(self, table):
+    raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+  class Writer:
+    write_table = fail
+    def close(self):
+      pass
+
+  monkeypatch.setattr(
+      requests.ipc, "new_stream", lambda path, schema: Writer())
+  with pytest.raises(OSError) as error:
+    read_click_log(frame, LogColumns("q", "p", "c", ("f",)), valid=0, test=0)
+  folder = error.value.filename
+  assert folder.startswith(os.path.join(tempfile.gettempdir(), "ultra_tfr_log"))
+  assert not os.path.exists(folder)

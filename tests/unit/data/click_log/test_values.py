@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import values as values_lib
 
 NAN = float("nan")
@@ -209,3 +210,26 @@ def test_timestamps(kind, scale):
 def test_dates():
   array = pa.array([datetime.date(1970, 1, 2), None])
   np.testing.assert_array_equal(values_lib.seconds(array)[0], [86400, NAN])
+
+
+@pytest.mark.parametrize("columns, text", [
+    ([pa.array([12345678900]), pa.array([12345678900.0]),
+      pa.array([decimal.Decimal("12345678900.00")]),
+      pa.array([12345678900], pa.uint64()),
+      pa.array([12345678900.0, None]).dictionary_encode()], "12345678900"),
+    ([pa.array([-7], kind) for kind in (
+        pa.int8(), pa.int64(), pa.float16(), pa.float32(), pa.float64())]
+     + [pa.array([decimal.Decimal("-7")])], "-7"),
+    ([pa.array([0.5]), pa.array([0.5], pa.float16()),
+      pa.array([decimal.Decimal("0.500")])], "0.5"),
+    ([pa.array([0]), pa.array([-0.0])], "0"),
+    ([pa.array([2**60]), pa.array([2.0**60])], str(2**60))])
+def test_a_number_is_the_same_text_whatever_its_type(columns, text):
+  """An id was another one in files where pandas had made floats of it, since
+  one row had none."""
+  for column in columns:
+    assert values_lib.texts(
+        values_lib.plain(column)[0]).to_pylist()[0] == text, column.type
+    value = column[0].as_py()
+    if not isinstance(value, decimal.Decimal):
+      assert batches.as_text(value) == text
