@@ -125,6 +125,10 @@ _BAD = {
     "rejected over a model": (
         [*_MODEL, "--rejected=model/training_model.keras"],
         "--rejected model/training_model.keras would change model/training"),
+    "a request too long": (
+        _fit("new", "--num_positions=10", log="long.csv", timestamp=None,
+             context=None, item=None, features="f"),
+        "longest request has 100000 rows, .* GB of memory. Keep the first row"),
     "too many rejected": (
         _fit("rejected", log="odd.csv"),
         r"24 of 2024 rows are rejected \(rejected/rejected_rows.csv lists "
@@ -175,6 +179,11 @@ def calls(tmp_path_factory):
       300, positions=click_logs.POSITIONS, num_items=60, seed=9)[0]
   csv.write_csv(other, folder / "second.csv")
   (folder / "mine" / "model").mkdir(parents=True)
+  with open(folder / "long.csv", "w") as file:
+    file.write("request_id,rank,click,f\n")
+    file.writelines(f"{row // 3},{row % 3},{row % 2},{row}\n"
+                    for row in range(900))
+    file.writelines(f"x,{row},{row % 2},{row}\n" for row in range(100000))
   (folder / "link.csv").symlink_to("second.csv")
   csv.write_csv(other.select(["rank", "click"]), folder / "wrong.csv")
   # The small log again, and 24 rows more than a hundredth that are no good.

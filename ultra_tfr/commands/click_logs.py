@@ -77,6 +77,10 @@ def define_reading_flags(folder=None):
   Args:
     folder: as in `define_log_flags`; None if there is no such folder.
   """
+  flags.DEFINE_integer(
+      "max_items", None, "Rows of a request to keep, those at its first "
+      "positions; all by default. Memory grows with the square of the longest.",
+      lower_bound=2)
   flags.DEFINE_float("max_rejected", 0.01, "Share of the rows that may be "
                      "rejected before the command stops.", lower_bound=0,
                      upper_bound=1)
@@ -147,9 +151,9 @@ def read(folder):
   rejected = _rejected_file(folder)
   return _shown(reading.read_click_log(
       FLAGS.log, columns, positions=FLAGS.positions,
-      num_positions=FLAGS.num_positions, valid=FLAGS.valid, test=FLAGS.test,
-      max_rejected=FLAGS.max_rejected, rejected_file=rejected,
-      progress=_Progress()), rejected)
+      num_positions=FLAGS.num_positions, max_items=FLAGS.max_items,
+      valid=FLAGS.valid, test=FLAGS.test, max_rejected=FLAGS.max_rejected,
+      rejected_file=rejected, progress=_Progress()), rejected)
 
 
 def read_for(schema, valid, test, folder=None):
@@ -162,10 +166,12 @@ def read_for(schema, valid, test, folder=None):
     folder: as in `read`, or None.
   """
   rejected = _rejected_file(folder)
-  return _shown(reading.read_click_log(
-      FLAGS.log, schema=schema, valid=valid, test=test,
-      max_rejected=FLAGS.max_rejected, rejected_file=rejected,
+  log = _shown(reading.read_click_log(
+      FLAGS.log, schema=schema, max_items=FLAGS.max_items, valid=valid,
+      test=test, max_rejected=FLAGS.max_rejected, rejected_file=rejected,
       progress=_Progress()), rejected)
+  training.check_memory(log, 1)
+  return log
 
 
 def check_training():
@@ -219,6 +225,7 @@ def train(log, logs_folder=None):
   steps = training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings, found = common.settings(steps), {}
+  training.check_memory(log, settings.batch_size)
   names = methods_to_train(len(log.parts["valid"]) > 0)
   if len(names) < len(FLAGS.method):
     print(f"Without validation {names[0]} is trained alone, and whether users "

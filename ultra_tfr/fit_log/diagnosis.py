@@ -1,7 +1,6 @@
 """What a click log can tell about the bias of its positions, and what not."""
 
 import dataclasses
-import itertools
 import math
 from typing import NamedTuple
 from typing import Optional
@@ -225,9 +224,11 @@ def draw(log, model, max_requests=200000):
       continue
     count = math.ceil(wanted / _BATCH)
     # Files of a part are random samples of it: the first ones will do.
-    batches = log.parts[part].batches(math.ceil(wanted / count))
-    columns += [_flat(batch, model)
-                for batch in itertools.islice(batches, count)]
+    for batch in log.parts[part].batches(math.ceil(wanted / count)):
+      columns.append(_flat(batch, model))
+      wanted -= len(batch.requests)
+      if wanted <= 0:
+        break
   return LogSample(*map(np.concatenate, zip(*columns)), share == 1.0)
 
 

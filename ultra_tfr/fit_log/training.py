@@ -24,6 +24,8 @@ SCHEMA_FILE = "log.json"
 _MODEL_FILE = "training_model.keras"
 # What `load` reads.
 FILES = (SCHEMA_FILE, _MODEL_FILE)
+# Of a step, for each pair of items: some float32 tensors and their gradients.
+_PAIR_BYTES = 40
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
 
 
@@ -156,9 +158,11 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     A `FittedLog`.
 
   Raises:
-    ValueError: if there is no such method, or the training diverged.
+    ValueError: if there is no such method, a request is too long for the
+      memory, or the training diverged.
   """
   checks.check_choice("method_name", method_name, methods.FOR_LOGS)
+  check_memory(log, settings.batch_size)
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_log_model(
@@ -260,6 +264,32 @@ def check_can_teach(log: Any) -> None:
   raise ValueError(
       "There is nothing to learn from: no request of the training part has two "
       f"items of different feedback, since {reason}.")
+
+
+def check_memory(log: Any, batch_size: int) -> None:
+  """Raises a `ValueError` if a batch would need more memory than there is.
+
+  Args:
+    log: a `ClickLog`.
+    batch_size: requests in a batch.
+  """
+  longest = log.summary["longest_request"]
+  needed = _PAIR_BYTES * longest ** 2 * min(
+      batch_size, sum(log.summary["requests"].values()))
+  if needed > _memory():
+    raise ValueError(
+        f"The longest request has {longest} rows, and each pair of them is "
+        f"compared: a batch of {batch_size} requests may need about "
+        f"{needed / 1e9:.0f} GB of memory. Keep the first rows of each request "
+        "by `max_items`, such as 100, or make the batches smaller.")
+
+
+def _memory():
+  """Bytes of memory of this machine."""
+  try:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  except (AttributeError, OSError, ValueError):
+    return 1 << 34
 
 
 def _highest_rate(log):

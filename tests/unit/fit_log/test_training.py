@@ -329,3 +329,20 @@ def test_methods():
   assert set(methods.FOR_LOGS) <= set(methods.METHODS)
   for name in methods.FOR_LOGS:
     assert methods.find(name).learn_from == "feedback"
+
+
+# Memory.
+
+
+def test_a_request_too_long_for_the_memory_is_refused(monkeypatch):
+  """One of 3,000 rows ended in `bad_alloc`, one of 100,000 never."""
+  with click_logs.read(click_logs.small(), columns=NUMERIC) as log:
+    training.check_memory(log, 256)
+    longest = log.summary["longest_request"]
+    monkeypatch.setattr(training, "_memory", lambda: 100 * longest ** 2)
+    training.check_memory(log, 2)
+    with pytest.raises(ValueError, match=(
+        f"longest request has {longest} rows, and each pair of them is compared"
+        ": a batch of 64 requests may need about 0 GB .* Keep the first rows of"
+        " each request by `max_items`, such as 100, or make the batches sm")):
+      training.fit(log, "unbiased", click_logs.SHORT)

@@ -121,7 +121,7 @@ class Split:
 
 
 def group(paths, places, split, sources, rejections, reader, max_vocabulary,
-          folder):
+          max_items, folder):
   """Sorts the rows of each bucket by request and splits them.
 
   Args:
@@ -132,6 +132,7 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
     rejections: `Rejections`.
     reader: the `RowReader`, for the names of the features.
     max_vocabulary: as in `FeatureStatistics`.
+    max_items: rows of a request to keep, the first ones; None for all.
     folder: the `TemporaryFolder` where the new files go.
 
   Returns:
@@ -156,6 +157,12 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
                     "position", sources, rejections)
     rows = rows._replace(position=places.find(rows.position))
     starts = requests_lib.starts_of(rows)
+    if max_items is not None:
+      place = np.arange(len(rows.request)) - np.repeat(
+          starts[:-1], np.diff(starts))
+      summary.cut += int((place >= max_items).sum())
+      rows = requests_lib.take(rows, np.flatnonzero(place < max_items))
+      starts = requests_lib.starts_of(rows)
     part_of = split.find(rows.request[starts[:-1]],
                          np.minimum.reduceat(rows.time, starts[:-1]))
     of_row = np.repeat(part_of, np.diff(starts))

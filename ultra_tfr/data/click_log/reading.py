@@ -74,8 +74,9 @@ class ClickLog:
 
 
 def read_click_log(log, columns=None, *, schema=None, positions=None,
-                   num_positions=None, valid=0.1, test=0.1, max_rejected=0.01,
-                   rejected_file=None, max_vocabulary=10000, progress=None):
+                   num_positions=None, max_items=None, valid=0.1, test=0.1,
+                   max_rejected=0.01, rejected_file=None, max_vocabulary=10000,
+                   progress=None):
   """Reads a click log.
 
   Memory holds a batch of rows, a bucket of requests (at most about 250,000
@@ -96,6 +97,9 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       names. By default they are numbers, in their order; there may be gaps.
     num_positions: deeper positions share the last of so many; by default each
       has its own.
+    max_items: rows of a request to keep, those at its first positions; None for
+      all. Training compares all pairs of a request, so a single long one may
+      need more memory than there is.
     valid: share of the requests for validation; with a timestamp, those before
       the test part.
     test: share of the requests for testing; with a timestamp, the last ones.
@@ -120,8 +124,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   >>> log.positions, log.summary["requests"]
   ([1, 3], {'train': 2})
   """
-  _check_arguments(columns, schema, positions, num_positions, valid, test,
-                   max_rejected)
+  _check_arguments(columns, schema, positions, num_positions, max_items, valid,
+                   test, max_rejected)
   places = features = None
   if schema is not None:
     positions = schema["positions"]
@@ -156,7 +160,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     cuts = _cuts(dealt.times, valid, test) if columns.timestamp else None
     parts, summary, statistics = grouping.group(
         dealt.paths, places, grouping.Split(valid, test, cuts),
-        reader.sources(), rejections, reader, max_vocabulary, folder)
+        reader.sources(), rejections, reader, max_vocabulary, max_items, folder)
     rejections.check(dealt.num_rows, max_rejected)
     _check_parts(log, summary, valid, test)
   except BaseException:
@@ -172,8 +176,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       schema["statistics"] if schema else statistics, summary)
 
 
-def _check_arguments(columns, schema, positions, num_positions, valid, test,
-                     max_rejected):
+def _check_arguments(columns, schema, positions, num_positions, max_items,
+                     valid, test, max_rejected):
   if (columns is None) == (schema is None):
     raise ValueError(
         "Either `columns` or the `schema` of another log must be given, and "
@@ -192,8 +196,10 @@ def _check_arguments(columns, schema, positions, num_positions, valid, test,
       raise ValueError(
           "`positions` must name each position once, the first one first, but "
           f"is {positions!r}.")
-  if num_positions is not None:
-    checks.check_count("num_positions", num_positions)
+  for name, value in (("num_positions", num_positions),
+                      ("max_items", max_items)):
+    if value is not None:
+      checks.check_count(name, value)
   if not (valid >= 0 and test >= 0 and valid + test <= 1 + _NO_SHARE):
     raise ValueError(
         "`valid` and `test` must be shares that sum to at most 1, but are "

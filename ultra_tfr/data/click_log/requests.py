@@ -21,6 +21,8 @@ _SCALARS = {
     "context": pa.int32(), "item": pa.int64(), "weight": pa.float32(),
     "time": pa.float64(), "randomized": pa.bool_(), "row": pa.int64(),
     "source": pa.int32()}
+# Pairs of items in a padded batch, where its size is free.
+_MAX_PAIRS = 1 << 25
 
 
 class LoggedBatch(NamedTuple):
@@ -96,7 +98,8 @@ class LoggedLists:
     """All requests once.
 
     Args:
-      batch_size: requests in a batch.
+      batch_size: requests in a batch; in the order of the files fewer where
+        long ones would make it large.
       seed: an int or a sequence of ints, to shuffle by; None for the order of
         the files.
 
@@ -126,11 +129,14 @@ class LoggedLists:
         generator.shuffle(order)
       whole = len(order) // batch_size * batch_size
       for first in range(0, whole, batch_size):
-        yield _pad(rows, starts, order[first:first + batch_size])
+        chosen = order[first:first + batch_size]
+        for part in [chosen] if generator else _bounded(starts, chosen):
+          yield _pad(rows, starts, part)
       rest = take(rows, _rows_of(starts, order[whole:]))
     if rest is not None and len(rest.request):
       starts = starts_of(rest)
-      yield _pad(rest, starts, np.arange(len(starts) - 1))
+      for part in _bounded(starts, np.arange(len(starts) - 1)):
+        yield _pad(rest, starts, part)
 
   def dataset(self, batch_size=256, seed=0):
     """An endless dataset for `fit`, shuffled anew in each pass.
@@ -182,6 +188,18 @@ def packed_targets(batch):
   """Feedback, positions and contexts of a `LoggedBatch`, `[B, L, 3]`."""
   return np.stack([batch.feedback, batch.positions, batch.contexts],
                   axis=-1).astype(np.float32)
+
+
+def _bounded(starts, requests):
+  """Yields requests in their order, so many that pairs of items stay few."""
+  sizes = np.diff(starts)[requests]
+  first = 0
+  while first < len(sizes):
+    pairs = np.maximum.accumulate(sizes[first:]) ** 2 * (
+        np.arange(len(sizes) - first) + 1)
+    count = max(1, int(np.searchsorted(pairs, _MAX_PAIRS, side="right")))
+    yield requests[first:first + count]
+    first += count
 
 
 def _join(first, second):

@@ -89,11 +89,13 @@ class LogSummary:
   Attributes:
     requests: their number in each part, by name.
     rows: their number in each part.
+    cut: rows that were left out, since their requests had more than are kept.
   """
 
   def __init__(self):
     self.requests = collections.Counter()
     self.rows = collections.Counter()
+    self.cut = 0
     self._longest = 0
     self._single = 0
     self._without_feedback = 0
@@ -156,6 +158,7 @@ class LogSummary:
     return {
         "requests": dict(self.requests), "rows": dict(self.rows),
         "longest_request": self._longest,
+        **({"cut": self.cut} if self.cut else {}),
         "requests_of_one_row": self._single,
         "requests_without_feedback": self._without_feedback,
         "binary_feedback": self._is_binary,
@@ -184,6 +187,8 @@ def to_text(summary):
       f"{summary['requests_without_feedback'] / max(total, 1):.1%} of the "
       f"requests have no feedback, {summary['requests_of_one_row']} have one "
       "row only"]
+  if "cut" in summary:
+    lines.append(f"cut: {summary['cut']} rows of longer requests")
   for reason, count in sorted(summary["rejected"].items(),
                               key=lambda pair: -pair[1]):
     lines.append(f"rejected: {count} rows, {reason}")

@@ -227,3 +227,23 @@ def test_temporary_files_go_after_an_error(table, tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="no request is left for the train part"):
     _read(frame.assign(timestamp=0))
   assert not _folders()
+
+
+def test_the_first_rows_of_long_requests_are_kept():
+  frame = pd.DataFrame({
+      "q": ["a"] * 6 + ["b"] * 2, "p": [9, 3, 1, 7, 5, 2, 4, 8],
+      "c": [0, 1, 0, 0, 1, 0, 0, 1], "f": .5})
+  columns = LogColumns("q", "p", "c", ("f",))
+  with read_click_log(
+      frame, columns, max_items=3, num_positions=4, valid=0, test=0) as log:
+    assert log.summary["cut"] == 3 and log.summary["rows"] == {"train": 5}
+    assert log.summary["longest_request"] == 3
+    assert "cut: 3 rows of longer requests" in log.summary_text().splitlines()
+    batch = next(log.parts["train"].batches())
+    assert sorted(map(sorted, batch.positions.tolist())) == [
+        [0, 4, 4], [1, 2, 3]]
+  with read_click_log(frame, columns, valid=0, test=0) as log:
+    assert "cut" not in log.summary
+  for wrong in (0, 1.5, "x"):
+    with pytest.raises(ValueError, match="`?max_items`? must be"):
+      read_click_log(frame, columns, max_items=wrong)

@@ -216,3 +216,20 @@ def test_only_the_inputs_that_there_are(tmp_path, width, texts, names):
   requests_lib.write_rows(path, _rows([2, 3], width=width, texts=texts))
   inputs, _, _ = next(iter(requests_lib.LoggedLists([path], 2, 5).dataset(2)))
   assert list(inputs) == names
+
+
+def test_one_long_request_does_not_widen_the_others(lists, monkeypatch):
+  """Padded to it, a batch of short ones took all memory."""
+  whole = [batch.requests for batch in lists.batches(4)]
+  shuffled = [len(batch.requests) for batch in lists.batches(4, seed=1)]
+  monkeypatch.setattr(requests_lib, "_MAX_PAIRS", 40)
+  batches = list(lists.batches(4))
+  np.testing.assert_array_equal(
+      np.concatenate([batch.requests for batch in batches]),
+      np.concatenate(whole))
+  sizes = [batch.feedback.shape for batch in batches]
+  assert len(sizes) > len(whole)
+  assert all(size == 1 or size * width ** 2 <= 40 for size, width in sizes)
+  # Training needs batches of one size.
+  assert [len(batch.requests)
+          for batch in lists.batches(4, seed=1)][:3] == shuffled[:3] == [4] * 3
