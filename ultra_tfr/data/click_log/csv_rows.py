@@ -21,7 +21,7 @@ _END = "\x00"
 # pyarrow stops at such bytes in rows of a wrong width, so it gets none to see.
 _NO_TEXT = "\ufdd0"
 codecs.register_error(
-    "ultra_tfr.no_text", lambda error: (_NO_TEXT, error.end))
+    "ultra_tfr-no-text", lambda error: (_NO_TEXT, error.end))
 
 
 def column_names(path):
@@ -107,7 +107,7 @@ class _WithEnd(io.RawIOBase):
   def __init__(self, stream):
     super().__init__()
     self._stream, self._end = stream, f"\n{_END}\n".encode()
-    self._decoder = codecs.getincrementaldecoder("utf-8")("ultra_tfr.no_text")
+    self._decoder = codecs.getincrementaldecoder("utf-8")("ultra_tfr-no-text")
     self._rest = b""
     self._next = self._read()
 
