@@ -76,7 +76,8 @@ def errors_of(path, part=None):
     reason = _system_reason(error)
     if reason is None:
       raise
-    raise OSError(errno.EIO, reason, path) from error
+    raise OSError(errno.EIO, reason, path) if path else OSError(
+        str(error).partition("\n")[0]) from error
 
 
 def _system_reason(error):

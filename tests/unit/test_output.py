@@ -130,6 +130,14 @@ def test_errors_name_the_file(tmp_path, write):
   assert "\n" not in str(error.value)
 
 
+def test_what_tensorflow_says_of_the_system_is_one_line(tmp_path):
+  (tmp_path / "none").write_text("")
+  with pytest.raises(OSError, match="/none/a.*[Nn]ot a directory") as error:
+    with output.errors_of(None):
+      tf.io.write_file(str(tmp_path / "none" / "a"), "x")
+  assert "\n" not in str(error.value)
+
+
 def test_errors_about_other_files_name_those(tmp_path):
   with pytest.raises(OSError) as error:
     with output.new_file(tmp_path / "a.txt"):

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import methods
+from ultra_tfr import output
 from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.evaluation import ranking
@@ -78,7 +79,8 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
   """
   with (contextlib.nullcontext() if model_dir is None else
         runs.open_folder(model_dir)) as folder:
-    return _run(name, task, settings, feedback, seed, folder, verbose)
+    with output.errors_of(folder and os.fspath(folder)):
+      return _run(name, task, settings, feedback, seed, folder, verbose)
 
 
 def _run(name, task, settings, feedback, seed, folder, verbose):
