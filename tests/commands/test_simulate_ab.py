@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ _BAD = {
         "--index_base is for LETOR files, but without --test there are none"),
     "no model": (_serve("--model_b=nothing"),
                  "--model_b nothing holds no exported ranker; give the folder"),
+    "half a model": (
+        _serve("--model_b=half"),
+        r"--model_b half: is damaged \(.*\); export it again"),
+    "a model without weights": (
+        _serve("--model_b=bare"),
+        r"--model_b bare: is damaged \(.*\); export it again"),
     "another signature": (
         _serve("--model_a=other"),
         r"--model_a other must have a signature `serving_default` from "
@@ -119,6 +126,11 @@ def calls(tmp_path_factory):
   _export(folder / "other", lambda x: x[..., 0], shape, "x", "y")
   model = scorers.build_model(3, num_heads=2, hidden_units=(4,))
   scorers.export_ranker(model, str(folder / "exported"))
+  for name in ("half", "bare"):
+    shutil.copytree(folder / "exported", folder / name)
+  program = folder / "half" / "saved_model.pb"
+  program.write_bytes(program.read_bytes()[:1000])
+  shutil.rmtree(folder / "bare" / "variables")
   (folder / "test.txt").write_text(_letor(2))
   (folder / "wide.txt").write_text(_letor(4))
   (folder / "halves.txt").write_text(

@@ -350,6 +350,7 @@ def test_another_file_of_that_name_is_another_training(tmp_path):
 @pytest.mark.parametrize("name, text", [
     ("settings.json", "[1]"), ("settings.json", "{"), ("settings.json", ""),
     ("result.json", "{}"), ("result.json", "[]"),
+    ("result.json", '{"metrics": {}, "examination": null, "seconds": 1}'),
     ("result.json", '{"metrics": {"ndcg@10": null}, "seconds": 1}'),
     ("result.json", '{"metrics": {"ndcg@10": NaN}, "examination": null, '
      '"seconds": 1}')])

@@ -145,7 +145,13 @@ def _load(flag, folder):
     raise ValueError(
         f"--{flag} {folder} holds no exported ranker; give the folder `model` "
         "inside the --model_dir of `ultra-tfr train`.")
-  signature = tf.saved_model.load(folder).signatures.get("serving_default")
+  try:
+    signature = tf.saved_model.load(folder).signatures.get("serving_default")
+  # What a damaged file raises is not known beforehand.
+  except Exception as error:
+    reason = str(error).partition("\n")[0]
+    raise ValueError(f"--{flag} {folder}: is damaged ({reason}); export it "
+                     "again.") from error
   inputs = signature.structured_input_signature[1] if signature else {}
   outputs = signature.structured_outputs if signature else {}
   if list(inputs) != ["features"] or "scores" not in outputs:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from ultra_tfr import output
+from ultra_tfr.evaluation.ranking import TOPN
 
 BACKUP = "backup"
 BEST = "best.npz"
@@ -15,8 +16,8 @@ _SETTINGS = "settings.json"
 _RESULT = "result.json"
 _COMMAND = "ultra-tfr train"
 _REMEDY = "give another folder, or --overwrite to start anew"
-_FORM = {"metrics": {str: float}, "examination": ([float], None),
-         "seconds": float}
+_FORM = {"metrics": {f"ndcg@{n}": float for n in TOPN},
+         "examination": ([float], None), "seconds": float}
 
 
 def open_folder(path):
@@ -116,11 +117,12 @@ def result(folder):
   >>> with open_folder("models") as folder:
   ...   begin(folder)
   ...   print(result("models"))
-  ...   finish(folder, {"metrics": {"ndcg@10": 0.5}, "examination": None,
-  ...                   "seconds": 1.5})
+  ...   finish(folder, {
+  ...       "metrics": {"ndcg@3": 0.3, "ndcg@5": 0.4, "ndcg@10": 0.5},
+  ...       "examination": None, "seconds": 1.5})
   None
-  >>> result("models")["metrics"]
-  {'ndcg@10': 0.5}
+  >>> result("models")["seconds"]
+  1.5
   """
   path = os.path.join(folder, _RESULT)
   found = output.read(path)

@@ -92,6 +92,8 @@ def read_description(path):
     if not output.has_form(found, _FORM):
       raise ValueError("it has not the form of one")
     _check_schema(found["schema"])
+    if not all(found["history"].values()) or not found["history"].get("step"):
+      raise ValueError("its history is empty")
     if found["bias"] is not None:
       _check_bias(found["bias"], len(found["schema"]["contexts"]),
                   len(found["schema"]["positions"]))
@@ -120,7 +122,9 @@ def _check_schema(schema):
   if not names or len(set(names)) < len(names):
     raise ValueError("its features are not each there once")
   for feature in numeric:
-    if not (feature["variance"] > 0 and 0 <= feature["missing"] <= 1):
+    # Of signed logarithms of float32, which are below 89.
+    if not (abs(feature["mean"]) < 100 and 0 < feature["variance"] < 1e4 and
+            0 <= feature["missing"] <= 1):
       raise ValueError(f"the statistics of {feature['name']!r} are none")
 
 
