@@ -121,7 +121,7 @@ def _about_logger(diagnosis, sentences, warnings):
 def _about_guard(diagnosis, sentences):
   weights = diagnosis.history.get("logged_order_weight")
   leads = diagnosis.history.get("val_lead")
-  if not weights or leads[-1] is None:
+  if not weights or not leads or None in (leads[-1], *weights):
     return
   # The last value came after the last step.
   weight = [logged_order.INITIAL_WEIGHT, *weights][-2]

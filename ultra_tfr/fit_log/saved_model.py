@@ -135,10 +135,11 @@ def _check_bias(bias, num_contexts, num_positions):
       continue
     values = np.array(value, np.float64)
     wanted = shape + shape[1:] * name.startswith("trust")
-    if values.shape != wanted or (values < 0).any():
+    if values.shape != wanted or not ((values >= 0) & (values <= 1)).all():
       raise ValueError(f"its {name} are no chances of that many positions")
-  if not (np.array(bias["click_relevant"]) > 0).all():
-    raise ValueError("its click_relevant are not all above 0")
+  relevant = np.array(bias["click_relevant"])
+  if not (relevant > np.array(bias["click_irrelevant"] or 0.0)).all():
+    raise ValueError("its click_relevant are not all above click_irrelevant")
 
 
 def read(path, statistics, towers=None):

@@ -341,3 +341,26 @@ def test_half_a_description(tmp_path, text):
   with pytest.raises(ValueError, match=r"/log.json: .*damaged; \w.*\.$") as e:
     training.load(str(tmp_path))
   assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("place, value", [
+    (("bias", "click_relevant", 0, 0), 1.5),
+    (("bias", "click_relevant", 1, 4), 0), (("bias", "click_relevant"), [[1]]),
+    (("bias", "click_irrelevant", 0, 1), 0.99),
+    (("bias", "click_relevant", 0), [0.5]),
+    (("schema", "positions"), [1, 2, 3, 8, 5]),
+    (("schema", "positions"), [1, 1, 3, 5, 8]),
+    (("schema", "split"), [0.6, 0.6]), (("schema", "split"), [0.1]),
+    (("schema", "statistics", "numeric", 0, "mean"), 1e300),
+    (("schema", "statistics", "numeric", 0, "variance"), 0),
+    (("schema", "columns", "query"), "rank"), (("history", "step"), []),
+    (("schema", "feedback_kind"), "x")])
+def test_numbers_that_cannot_be_those_of_a_model(tmp_path, place, value):
+  """They were found in the middle of an evaluation, or never."""
+  written = json.loads((_SAVED_BY_0_1_0 / "log.json").read_text())
+  path = tmp_path / "log.json"
+  path.write_text(json.dumps(written))
+  saved_model.read_description(str(path))
+  path.write_text(json.dumps(_changed(written, place, lambda _: value)))
+  with pytest.raises(ValueError, match=f"^{path}: is no .*, so it is damaged"):
+    saved_model.read_description(str(path))
