@@ -104,9 +104,9 @@ class LearningLayer(tf.keras.layers.Layer):
     """Adds the sums of an E step, if a training step is under way.
 
     Args:
-      sums: a dict of tensors: "pointwise" `[C * K, 5]`, "calibration" `[2]`,
-        "counters" `[5]`, and with learned pairwise trust bias "trust"
-        `[C * K, K, 4]`.
+      sums: a dict of tensors, as the accumulators of the layer: of a
+        `PositionBias` "pointwise" `[C * K, 5]`, "calibration" `[2]`, "counters"
+        `[5]`, and with learned pairwise trust bias "trust" `[C * K, K, 4]`.
     """
     for key, value in sums.items():
       # A select, since a product would let a NaN through a closed gate.
@@ -122,8 +122,7 @@ class LearningLayer(tf.keras.layers.Layer):
     Empty without a checkpoint, and for one without anything of this layer.
     """
     return keras_guards.not_restored(
-        self.num_updates,
-        {name: getattr(self, name) for name in self._learned_names()})
+        self.num_updates, self._learned_variables())
 
   def start_collecting(self) -> None:
     """Opens the gate: E steps from now on are counted."""
@@ -192,8 +191,12 @@ class LearningLayer(tf.keras.layers.Layer):
     """What of `curves` moves: `[C, K]` numpy arrays by the same names."""
     return self.curves()
 
-  def _learned_names(self):
-    """Names of the attributes that an update moves."""
+  def scalars(self) -> dict[str, float]:
+    """What else to watch: numbers by name."""
+    return {}
+
+  def _learned_variables(self):
+    """The variables that an update moves, by name."""
     raise NotImplementedError
 
   def _move(self, sums, steps):
@@ -239,8 +242,8 @@ class PositionTables(LearningLayer):
               "counters": (NUM_COUNTERS,)}
     self._create_sums(shapes, {"tables"} if is_averaged else set())
 
-  def _learned_names(self):
-    return self._tables
+  def _learned_variables(self):
+    return {name: getattr(self, name) for name in self._tables}
 
   def _move(self, sums, steps):
     if steps.averaging != "statistics":

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
+from ultra_tfr.core import positions as positions_lib
 
 # Cap of inverse propensities, relative to position 1, where held-out feedback
 # judges a ranker: larger ones add more noise than they take bias away.
@@ -26,7 +27,7 @@ def debiased_feedback(
     feedback: `[B, L]`, as `unpack_feedback` gives it, and so are the others.
     positions: `[B, L]`.
     contexts: `[B, L]`.
-    has_noise: whether p0 is taken off, with `trust_bias="position"`. It is a
+    has_noise: whether p0 is taken off, of a layer that has it. It is a
       chance of clicks, so feedback must be 0 or 1, or a mean of that.
     max_weight: cap of the weights relative to position 1, or None.
 
@@ -36,16 +37,16 @@ def debiased_feedback(
     booleans, the items that count.
   """
   slots = position_bias.find_slots(positions, contexts)
-  first = position_bias.examination[:, :1]
-  click_relevant = slots.lookup(position_bias.examination)
+  relevant, irrelevant = position_bias.click_tables()
+  first = relevant[:, :1]
+  click_relevant = slots.lookup(relevant)
   click_irrelevant = None
   mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
   mask = tf.logical_and(mask, click_relevant > 0)
-  if position_bias.trust_bias == "position" and has_noise:
-    first -= position_bias.click_irrelevant[:, :1]
-    click_irrelevant = slots.lookup(position_bias.click_irrelevant)
-  scale = slots.lookup(
-      tf.broadcast_to(first, position_bias.examination.shape))
+  if irrelevant is not None and has_noise:
+    first -= irrelevant[:, :1]
+    click_irrelevant = slots.lookup(irrelevant)
+  scale = slots.lookup(tf.broadcast_to(first, relevant.shape))
   estimates, _, _ = counterfactual.relevance_estimates(
       feedback, mask, click_relevant, click_irrelevant, scale=scale,
       max_weight=max_weight)
@@ -58,10 +59,16 @@ class Bias:
 
   Attributes:
     method: its name.
-    click_relevant: `[C, K]`, p1: theta, or with trust bias theta times it.
+    click_relevant: `[C, K]`, p1: theta, or with trust bias theta times it. Of
+      several hypotheses it is that of the likeliest, and so are the others.
     click_irrelevant: `[C, K]`, p0, or None.
     trust_positive: `[C, K, K]`, or None.
     trust_negative: `[C, K, K]`, or None.
+    browsing_relevant: `[C, K, D]`, p1 by distance to the last click above, see
+      `core.positions.browsing_slots`; None if the position decides.
+    browsing_irrelevant: `[C, K, D]`, p0 likewise, or None.
+    hypotheses: of `PositionBias.hypotheses`, or None.
+    relevance_head: which of the model's relevance logits goes with it.
 
   >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4]]))
   >>> Bias.from_config(bias.to_config()).click_relevant.tolist()
@@ -73,6 +80,10 @@ class Bias:
   click_irrelevant: Optional[np.ndarray] = None
   trust_positive: Optional[np.ndarray] = None
   trust_negative: Optional[np.ndarray] = None
+  browsing_relevant: Optional[np.ndarray] = None
+  browsing_irrelevant: Optional[np.ndarray] = None
+  hypotheses: Optional[dict[str, dict[str, Any]]] = None
+  relevance_head: int = 0
 
   def to_config(self) -> dict[str, Any]:
     """The values, ready for JSON."""
@@ -90,12 +101,26 @@ class Bias:
   @classmethod
   def of_layer(cls, method: str, layer: Any) -> "Bias":
     """The present values of a `PositionBias`."""
-    def values(name):
-      variable = getattr(layer, name, None)
+    def plain(values):
       # As JSON holds them: what is saved is what was used.
-      return None if variable is None else variable.numpy().astype(np.float64)
-    return cls(method, values("examination"), values("click_irrelevant"),
-               values("trust_positive"), values("trust_negative"))
+      return None if values is None else values.numpy().astype(np.float64)
+
+    model = layer.models[layer.likeliest]
+
+    def browsing(name):
+      if model.num_distances == 1 or name not in model.variables:
+        return None
+      return plain(tf.reshape(model.variables[name], [
+          layer.num_contexts, layer.num_positions, model.num_distances]))
+
+    relevant, irrelevant = layer.click_tables()
+    return cls(
+        method, plain(relevant), plain(irrelevant),
+        plain(model.variables.get("trust_positive")),
+        plain(model.variables.get("trust_negative")),
+        browsing("examination"), browsing("click_irrelevant"),
+        layer.hypotheses() if len(layer.models) > 1 else None,
+        layer.likeliest)
 
   def relative(self) -> np.ndarray:
     """p1 relative to the first position of each context, `[C, K]`."""
@@ -126,3 +151,34 @@ class Bias:
       return relevant, None, first
     irrelevant = self.click_irrelevant[contexts, place]
     return relevant, irrelevant, first - self.click_irrelevant[contexts, 0]
+
+  def given_clicks(
+      self, positions: np.ndarray, contexts: np.ndarray, clicked: np.ndarray
+  ) -> tuple[np.ndarray, Optional[np.ndarray]]:
+    """p1 and p0 (or None) of items, given the clicks above each.
+
+    Args:
+      positions: `[B, L]` from 1, 0 in padding.
+      contexts: `[B, L]` ids.
+      clicked: `[B, L]` booleans.
+
+    Returns:
+      A tuple of p1 `[B, L]`, and p0 `[B, L]` or None.
+
+    >>> bias = Bias("unbiased", np.array([[0.8, 0.4]]),
+    ...             browsing_relevant=np.array([[[0.8, 0.8], [0.5, 0.1]]]))
+    >>> ones = np.ones([1, 2], bool)
+    >>> bias.given_clicks(np.array([[1, 2]]), np.zeros([1, 2], int), ones)
+    (array([[0.8, 0.1]]), None)
+    """
+    if self.browsing_relevant is None:
+      return self.at(positions, contexts)[:2]
+    count, size, distances = self.browsing_relevant.shape
+    index = positions_lib.browsing_slots(
+        positions_lib.find_slots(
+            tf.constant(positions, tf.float32),
+            tf.constant(contexts, tf.float32), size, count),
+        tf.constant(clicked), distances).index.numpy()
+    return self.browsing_relevant.ravel()[index], (
+        None if self.browsing_irrelevant is None else
+        self.browsing_irrelevant.ravel()[index])

@@ -26,10 +26,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
   At the end of each epoch the logs, and so `History` and TensorBoard, get the
   curves of the layer, as `examination_1` .. `examination_K` (relative to
   position 1), with `examination_change` (the largest change of theta in the
-  epoch), and for a loss with weights `weight_clipped` (the share of them that
-  `max_weight` took away). A loss that hardly falls while these still move is no
-  failure: the loss moves with the propensities. Watch these and a ranking
-  metric instead.
+  epoch), the share of each hypothesis about the users if there are several
+  (`hypothesis_trust` and so on), and for a loss with weights `weight_clipped`
+  (the share of them that `max_weight` took away). A loss that hardly falls
+  while these still move is no failure: the loss moves with the propensities.
+  Watch these and a ranking metric instead.
 
   Args:
     position_bias: the bias layer of the loss; by default it is found in
@@ -166,6 +167,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
         logs.update(_by_position(name, curves))
         logs[f"{name}_change"] = float(
             abs(tables[name] - self._epoch_start[name]).max())
+      logs.update(self._bias.scalars())
       if self._has_weights:
         kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
         logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))

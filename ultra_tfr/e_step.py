@@ -81,7 +81,7 @@ class EStep:
 
   def __init__(self, batch: Batch, position_bias: Any, options: Options):
     self._batch, self._bias, self._options = batch, position_bias, options
-    self._slots, self._heads = batch.slots, batch.heads
+    self._heads = batch.heads
     self._clicked = batch.feedback > 0
     self.scores = batch.heads[0]
     if options.preference == "tower" and len(self._heads) < 3:
@@ -91,30 +91,15 @@ class EStep:
           "take `preference='relevance'`.")
     self.is_greater = pairs.preferred(
         batch.feedback, batch.mask, options.min_gap)
-    self._relevant = self._lookup("examination")
-    self._irrelevant = (
-        self._lookup("click_irrelevant")
-        if position_bias.trust_bias == "position" else
-        tf.zeros_like(self._relevant))
-
-  def _lookup(self, name):
-    return self._slots.lookup(getattr(self._bias, name))
-
-  @functools.cached_property
-  def _relevance_head(self):
-    """Logits of beta, through which a cross-entropy may train the model."""
-    if len(self._heads) > 1:
-      return self._heads[1]
-    return self.scores + tf.stop_gradient(self._bias.relevance_shift)
-
-  @functools.cached_property
-  def _relevance_logits(self):
-    """Logits of beta, without gradient."""
-    return tf.stop_gradient(self._relevance_head)
+    # Of S hypotheses, `[S, B, L]`; S is 1 if the users are known.
+    self._relevant, self._irrelevant, self._slots = (
+        position_bias.click_parameters(batch.slots, self._clicked))
+    self._relevance_heads = position_bias.relevance_logits(batch.heads)
+    self._relevance_logits = tf.stop_gradient(self._relevance_heads)
 
   @functools.cached_property
   def _posterior(self):
-    """P(r > 0 | c)."""
+    """P(r > 0 | c), `[S, B, L]`."""
     return examination.relevance_posterior(
         self._clicked, self._relevance_logits, self._relevant,
         self._irrelevant)
@@ -122,7 +107,7 @@ class EStep:
   @functools.cached_property
   def _pair_model(self):
     """The probabilities of all ordered pairs, for pairwise trust bias."""
-    relevance = tf.sigmoid(masking.clip_logits(self._relevance_logits))
+    relevance = tf.sigmoid(masking.clip_logits(self._relevance_logits[0]))
     if self._options.preference == "tower":
       preference = tf.sigmoid(masking.clip_logits(self._preference_logits()))
     elif self._options.feedback == "graded" and len(self._heads) > 2:
@@ -132,10 +117,10 @@ class EStep:
       preference = trust.binary_preference(relevance)
     positive, negative = 1.0, 0.0
     if self._bias.trust_bias == "pairwise":
-      positive = self._slots.lookup_pairs(self._bias.trust_positive)
-      negative = self._slots.lookup_pairs(self._bias.trust_negative)
+      positive = self._batch.slots.lookup_pairs(self._bias.trust_positive)
+      negative = self._batch.slots.lookup_pairs(self._bias.trust_negative)
     return trust.pair_model(
-        self._relevant, relevance, tf.stop_gradient(preference), positive,
+        self._relevant[0], relevance, tf.stop_gradient(preference), positive,
         negative)
 
   def _preference_logits(self):
@@ -148,16 +133,17 @@ class EStep:
     if self._bias.trust_bias != "pairwise" and form == "item":
       return weights_lib.item_pair_weights(
           self._clicked, self._relevance_logits, self._relevant,
-          self._irrelevant)
+          self._irrelevant, self._bias.mixture())
     if form == "item":
       examined = examination.examination_posterior(
-          self._clicked, self._relevance_logits, self._relevant)
+          self._clicked, self._relevance_logits[0], self._relevant[0])
       examined = examined[:, tf.newaxis, :] + tf.zeros_like(
           self._pair_model.preference)
     else:
       table = "examination" if form == "prior" else "examination_unclicked"
       examined = trust.examined_given_preferred(
-          self._pair_model, self._lookup(table)[:, tf.newaxis, :])
+          self._pair_model, self._slots[0].lookup(
+              self._bias.models[0].variables[table])[:, tf.newaxis, :])
     return weights_lib.trust_pair_weights(
         self._clicked, self._pair_model, examined,
         self._options.normalize_trust)
@@ -165,7 +151,7 @@ class EStep:
   def logged_order_weights(self) -> tf.Tensor:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""
     weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
-        self._slots.lookup(self._bias.mean_relevance()))
+        self._batch.slots.lookup(self._bias.mean_relevance()))
     # The loss weighs a pair by its first item. Here both orders count, so the
     # second one has to count as well, or heavy items would be preferred.
     own = self._batch.weights
@@ -179,16 +165,22 @@ class EStep:
   def head_losses(self) -> tf.Tensor:
     """Cross-entropy of the relevance and preference heads, `[B, L]`.
 
-    That of the preference is the mean over the other items of the list, so
-    that both heads learn at the same pace whatever the list size.
+    Of several hypotheses each trains its own relevance head; the one that all
+    share learns from each as far as that is believed. That of the preference
+    is the mean over the other items of the list, so that both heads learn at
+    the same pace whatever the list size.
     """
-    losses = self._cross_entropy(self._posterior, self._relevance_head)
+    by_hypothesis = self._cross_entropy(self._posterior, self._relevance_heads)
+    if self._bias.has_own_heads(self._heads):
+      losses = tf.reduce_sum(by_hypothesis, axis=0)
+    else:
+      losses = tf.tensordot(self._bias.shares(), by_hypothesis, 1)
     if len(self._heads) < 2:
       # The score learns relevance while EM needs it. The value stays that of
       # the pairs, to be read as that of any other pairwise loss.
       losses = self._bias.only_while_collecting(
           losses - tf.stop_gradient(losses))
-    if len(self._heads) > 2:
+    if len(self._bias.models) == 1 and len(self._heads) > 2:
       targets, logits, counts = self._preference_task()
       by_pair = tf.where(counts, self._cross_entropy(targets, logits), 0.0)
       others = tf.reduce_sum(tf.cast(counts, tf.float32), axis=2)
@@ -221,16 +213,23 @@ class EStep:
       A dict as `PositionBias.collect` takes it, without counters.
     """
     weights = self._batch.weights
-    slot_weights = self._slots.one_hot() * weights[:, :, tf.newaxis]
-    sums = {
-        "pointwise": examination.pointwise_statistics(
-            self._clicked, self._relevance_logits, self._relevant,
-            self._irrelevant, slot_weights),
-        "calibration": em.calibration_sums(
-            self._relevance_logits, self._posterior, weights),
-    }
+    sums = {}
+    for i, model in enumerate(self._bias.models):
+      logits = self._relevance_logits[i]
+      slot_weights = self._slots[i].one_hot() * weights[:, :, tf.newaxis]
+      sums[model.key("pointwise")] = examination.pointwise_statistics(
+          self._clicked, logits, self._relevant[i], self._irrelevant[i],
+          slot_weights)
+      sums[model.key("calibration")] = em.calibration_sums(
+          logits, self._posterior[i], weights)
+    if len(self._bias.models) > 1:
+      sums["log_likelihood"] = tf.reduce_sum(
+          weights * examination.log_likelihood(
+              self._clicked, self._relevance_logits, self._relevant,
+              self._irrelevant), axis=[1, 2])
     if self._bias.learns_pairwise_trust:
       sums["trust"] = trust.trust_statistics(
           self.is_greater, masking.valid_pairs(self._batch.mask),
-          self._pair_model, slot_weights, self._slots.position_one_hot())
+          self._pair_model, slot_weights,
+          self._batch.slots.position_one_hot())
     return sums

@@ -162,12 +162,13 @@ def split_heads(y_pred: TensorLike,
   """Splits `y_pred` into float32 heads.
 
   Args:
-    y_pred: `[B, L]` scores, or `[B, L, 2]` or `[B, L, 3]`: ranking score,
-      relevance logit, preference logit. Ragged lists are padded.
+    y_pred: `[B, L]` scores, or `[B, L, heads]`: ranking score, relevance logit
+      (or one for each hypothesis of the bias layer), preference logit. Ragged
+      lists are padded.
     feedback: `[B, L]`, of the items that `y_pred` has to score; None: any.
 
   Returns:
-    A list of one to three `[B, L]` float32 tensors.
+    A list of `[B, L]` float32 tensors.
 
   Raises:
     ValueError: if the shape is none of these, or that of other lists.
@@ -185,11 +186,11 @@ def split_heads(y_pred: TensorLike,
         "feedback to one list size.")
   if rank == 2:
     return [tf.cast(y_pred, tf.float32)]
-  if rank != 3 or y_pred.shape[2] not in (2, 3):
+  if rank != 3 or y_pred.shape[2] is None or y_pred.shape[2] < 2:
     raise ValueError(
         "`y_pred` must have the shape [lists, items] for scores, or [lists, "
-        "items, 2 or 3] for a ranking, a relevance and a preference head, but "
-        f"has the shape {y_pred.shape}; stack the heads on the last axis.")
+        "items, heads] for a ranking score and relevance logits, but has the "
+        f"shape {y_pred.shape}; stack two heads or more on the last axis.")
   return tf.unstack(tf.cast(y_pred, tf.float32), axis=2)
 
 

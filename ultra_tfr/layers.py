@@ -1,5 +1,8 @@
 """The bias layer: what is known or learned about display positions."""
 
+from collections.abc import Sequence
+import dataclasses
+import functools
 from typing import Any
 from typing import Literal
 from typing import Optional
@@ -11,12 +14,16 @@ import tensorflow as tf
 
 from ultra_tfr import base
 from ultra_tfr import checks
+from ultra_tfr import hypotheses as hypotheses_lib
 from ultra_tfr.core import em
 from ultra_tfr.core import examination as examination_lib
+from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.core import trust as trust_lib
 from ultra_tfr.feedback import TensorLike
 
-_TRUST_BIAS = (None, "position", "pairwise")
+AUTO = "auto"
+_TRUST_BIAS = (AUTO, None, "position", "pairwise")
+_EXAMINATION_MODELS = (None, "position", "browsing")
 # Where EM starts theta at the most clicked position.
 INITIAL_SCALE = 0.9
 
@@ -29,8 +36,16 @@ class PositionBias(base.LearningLayer):
   step to accumulators; `ultra_tfr.callbacks.PropensityEM` turns those into new
   values after each batch. No gradient ever reaches them.
 
-  Three models of feedback (`trust_bias`):
+  Models of feedback (`trust_bias`):
 
+  *   `"auto"`: nobody knows what users are like. Four hypotheses run side by
+      side, see `ultra_tfr.hypotheses`: users who look at each position by
+      itself or browse, each with little and with much trust in what stands
+      high. Each has tables `p1`, `p0` and a relevance logit of its own, and
+      counts by the running likelihood of what users did, of each batch before
+      it was learned from. A model for it has five heads: the ranking score and
+      a relevance logit for each; with one relevance head, or scores alone, all
+      share that, each with a shift of its own.
   *   None: the position-based model. A relevant item gets feedback with the
       probability theta_k that position k is examined.
   *   `"position"`: relevant and irrelevant items get feedback with the
@@ -43,6 +58,11 @@ class PositionBias(base.LearningLayer):
     num_positions: K, the positions of the table.
     num_contexts: C, one table for each context id of the packed feedback.
     trust_bias: see above.
+    examination_model: on what examination depends: the `"position"`, or where
+      users click before they get there (`"browsing"`): the position and the
+      distance to the last click above it, `core.positions.browsing_slots`. A
+      distance seldom seen borrows from its position. None is both, each as a
+      hypothesis, with `trust_bias="auto"`, and otherwise the position.
     examination: known propensities, `[K]` or `[C, K]` in [0, 1]; then theta is
       not estimated. (theta- still is where EM runs: it depends on the items.)
     trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
@@ -58,7 +78,8 @@ class PositionBias(base.LearningLayer):
     initial_click_irrelevant: p0 at the start, as a share of p1, with
       `trust_bias="position"`; None for 0.02. Where users trust what stands
       high, EM finds the truth from 0.3.
-    smoothing: observations that the mean click rate counts for at the start.
+    smoothing: observations that the mean click rate counts for at the start,
+      and the mean of a position in each of its distances.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` makes the callback raise.
@@ -80,7 +101,8 @@ class PositionBias(base.LearningLayer):
 
   def __init__(
       self, num_positions: int, *, num_contexts: int = 1,
-      trust_bias: Optional[Literal["position", "pairwise"]] = None,
+      trust_bias: Optional[Literal["auto", "position", "pairwise"]] = None,
+      examination_model: Optional[Literal["position", "browsing"]] = None,
       examination: Optional[ArrayLike] = None,
       trust_positive: Optional[ArrayLike] = None,
       trust_negative: Optional[ArrayLike] = None,
@@ -93,7 +115,8 @@ class PositionBias(base.LearningLayer):
     super().__init__(name, num_positions, num_contexts, overflow)
     self._config = {
         "num_positions": self.num_positions, "num_contexts": self.num_contexts,
-        "trust_bias": trust_bias, "examination": _listed(examination),
+        "trust_bias": trust_bias, "examination_model": examination_model,
+        "examination": _listed(examination),
         "trust_positive": _listed(trust_positive),
         "trust_negative": _listed(trust_negative),
         "initial_examination": _listed(initial_examination),
@@ -103,6 +126,8 @@ class PositionBias(base.LearningLayer):
         "overflow": overflow, "logged_order_weight": logged_order_weight,
     }
     checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
+    checks.check_choice(
+        "examination_model", examination_model, _EXAMINATION_MODELS)
     for argument, share in (("initial_scale", initial_scale),
                             ("min_examination", min_examination)):
       if not 0 < share <= 1:
@@ -114,11 +139,10 @@ class PositionBias(base.LearningLayer):
             f"`{argument}` must be >= 0 and finite, but is {value}.")
     self.trust_bias = trust_bias
     self._check_click_irrelevant(initial_click_irrelevant)
-    self._click_irrelevant_share: float = (
-        0.02 if initial_click_irrelevant is None else initial_click_irrelevant)
     self.examination_is_fixed = examination is not None
     self.trust_is_fixed = trust_positive is not None
     self._check_trust(trust_positive, trust_negative)
+    self._check_model(examination_model)
     self.starts_from_clicks = (
         not self.examination_is_fixed and
         isinstance(initial_examination, str))
@@ -126,16 +150,37 @@ class PositionBias(base.LearningLayer):
       raise ValueError(
           "`initial_examination` must be 'click_rate', a number or values by "
           f"position, but is {initial_examination!r}.")
-    self._create_parameters(
-        examination if self.examination_is_fixed else initial_examination,
-        trust_positive, trust_negative)
-    size = self.num_contexts * self.num_positions
-    shapes = {"pointwise": (size, examination_lib.NUM_STATISTICS),
-              "calibration": (em.NUM_SUMS,),
-              "counters": (base.NUM_COUNTERS,)}
+    # Not an attribute: Keras would look for layers in a tuple.
+    self._models = functools.partial(tuple, [
+        self._create_model(
+            hypothesis, "" if trust_bias != AUTO else f"_{hypothesis.name}",
+            examination if self.examination_is_fixed else initial_examination,
+            trust_positive, trust_negative)
+        for hypothesis in self._hypotheses(
+            examination_model, initial_click_irrelevant)])
+    if trust_bias == AUTO:
+      self.evidence = self._parameter("evidence", np.zeros(len(self.models)))
+    else:
+      for name, variable in self.models[0].variables.items():
+        setattr(self, name, variable)
+    weight = logged_order_weight
+    self.logged_order_weight = None if weight is None else self._parameter(
+        "logged_order_weight", weight)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for model in self.models:
+      size = self.num_contexts * self.num_positions * model.num_distances
+      shapes["pointwise" + model.suffix] = (
+          size, examination_lib.NUM_STATISTICS)
+      shapes["calibration" + model.suffix] = (em.NUM_SUMS,)
+    shapes["counters"] = (base.NUM_COUNTERS,)
+    if trust_bias == AUTO:
+      shapes["log_likelihood"] = (len(self.models),)
     if self.learns_pairwise_trust:
-      shapes["trust"] = (size, num_positions, trust_lib.NUM_STATISTICS)
-    self._create_sums(shapes, {"pointwise", "trust"} & set(shapes))
+      shapes["trust"] = (
+          self.num_contexts * self.num_positions, self.num_positions,
+          trust_lib.NUM_STATISTICS)
+    self._create_sums(shapes, {
+        key for key in shapes if key.startswith(("pointwise", "trust"))})
 
   def _check_click_irrelevant(self, share):
     if share is None:
@@ -170,7 +215,36 @@ class PositionBias(base.LearningLayer):
           "`trust_positive` with `trust_bias='position'` needs `examination` "
           "too, since only their product is identified.")
 
-  def _create_parameters(self, examination, trust_positive, trust_negative):
+  def _check_model(self, examination_model):
+    if self.trust_bias == AUTO and (
+        self.examination_is_fixed or self.trust_is_fixed):
+      raise ValueError("`trust_bias='auto'` finds out what users are like, but "
+                       "propensities are given; leave one of them out.")
+    if examination_model == "browsing" and (
+        self.examination_is_fixed or self.trust_bias == "pairwise"):
+      raise ValueError(
+          "`examination_model='browsing'` learns its tables, and has no trust "
+          "of pairs; leave `examination` out and take `trust_bias` 'auto', "
+          "None or 'position'.")
+
+  def _hypotheses(self, examination_model, initial_click_irrelevant):
+    """The `Hypothesis` that the layer holds."""
+    if self.trust_bias == AUTO:
+      return [h for h in hypotheses_lib.HYPOTHESES
+              if examination_model in (
+                  None, "browsing" if h.browses else "position")]
+    like = hypotheses_lib.HYPOTHESES[2 * (examination_model == "browsing")]
+    if initial_click_irrelevant is None:
+      return [like]
+    return [dataclasses.replace(
+        like, click_irrelevant=initial_click_irrelevant)]
+
+  def _create_model(self, hypothesis, suffix, examination, trust_positive,
+                    trust_negative):
+    """Variables of one hypothesis, under names with that suffix."""
+    num_distances = min(
+        hypotheses_lib.NUM_DISTANCES, self.num_positions
+    ) if hypothesis.browses else 1
     tables = (self.num_contexts, self.num_positions)
     if self.starts_from_clicks:
       theta = np.full(tables, self._config["initial_scale"], np.float32)
@@ -178,7 +252,7 @@ class PositionBias(base.LearningLayer):
       argument = ("examination" if self.examination_is_fixed else
                   "initial_examination")
       theta = checks.check_table(argument, examination, tables)
-    irrelevant = self._click_irrelevant_share * theta
+    irrelevant = hypothesis.click_irrelevant * theta
     if self.trust_bias == "position" and self.trust_is_fixed:
       irrelevant = theta * checks.check_table(
           "trust_negative", trust_negative, tables)
@@ -188,24 +262,35 @@ class PositionBias(base.LearningLayer):
       raise ValueError(
           "`examination` with `trust_bias='position'` needs `trust_positive` "
           "and `trust_negative` too, since only their products are identified.")
-    self.examination = self._parameter("examination", theta)
-    self.examination_unclicked = self._parameter(
-        "examination_unclicked", theta)
-    if self.trust_bias == "position":
-      self.click_irrelevant = self._parameter("click_irrelevant", irrelevant)
+    theta, irrelevant = (np.repeat(table, num_distances, axis=1)
+                         for table in (theta, irrelevant))
+    start = {"examination": theta}
+    if self.trust_bias != AUTO:
+      start["examination_unclicked"] = theta
+    if self.has_click_irrelevant:
+      start["click_irrelevant"] = irrelevant
     if self.trust_bias == "pairwise":
       pair_tables = (self.num_contexts, self.num_positions, self.num_positions)
-      positive = 0.9 if trust_positive is None else trust_positive
-      negative = 0.05 if trust_negative is None else trust_negative
-      for argument, value in (
-          ("trust_positive", positive), ("trust_negative", negative)):
-        setattr(self, argument, self._parameter(
-            argument, checks.check_table(argument, value, pair_tables)))
+      for argument, value, default in (
+          ("trust_positive", trust_positive, 0.9),
+          ("trust_negative", trust_negative, 0.05)):
+        start[argument] = checks.check_table(
+            argument, default if value is None else value, pair_tables)
     # Where one score serves as ranking score and as relevance logit.
-    self.relevance_shift = self._parameter("relevance_shift", 0.0)
-    weight = self._config["logged_order_weight"]
-    self.logged_order_weight = None if weight is None else self._parameter(
-        "logged_order_weight", weight)
+    start["relevance_shift"] = 0.0
+    return hypotheses_lib.ClickModel(hypothesis, suffix, num_distances, {
+        name: self._parameter(name + suffix, value)
+        for name, value in start.items()})
+
+  @property
+  def models(self) -> tuple[hypotheses_lib.ClickModel, ...]:
+    """The hypotheses with their variables; one, but with `"auto"`."""
+    return self._models()
+
+  @property
+  def has_click_irrelevant(self) -> bool:
+    """Whether irrelevant items are clicked, p0."""
+    return self.trust_bias in (AUTO, "position")
 
   @property
   def learns_pairwise_trust(self) -> bool:
@@ -231,7 +316,7 @@ class PositionBias(base.LearningLayer):
     slots = self.find_slots(
         tf.cast(positions, tf.float32),
         None if contexts is None else tf.cast(contexts, tf.float32))
-    theta = slots.lookup(self.examination)
+    theta = slots.lookup(self.click_tables()[0])
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
 
   def mean_relevance(self) -> tf.Tensor:
@@ -240,26 +325,162 @@ class PositionBias(base.LearningLayer):
     Returns:
       A tensor `[C, K]`, 0 where nothing was seen.
     """
-    sums = tf.reshape(
-        self._averages["pointwise"],
-        [self.num_contexts, self.num_positions, examination_lib.NUM_STATISTICS])
-    return tf.math.divide_no_nan(sums[..., examination_lib.RELEVANT],
-                                 sums[..., examination_lib.COUNT])
+    def of(model):
+      sums = tf.reduce_sum(self._seen(model), axis=2)
+      return tf.math.divide_no_nan(sums[..., examination_lib.RELEVANT],
+                                   sums[..., examination_lib.COUNT])
+    return tf.tensordot(
+        self.shares(), tf.stack([of(model) for model in self.models]), 1)
+
+  def _seen(self, model):
+    """Running statistics `[C, K, D, 5]`."""
+    return tf.reshape(
+        self._averages["pointwise" + model.suffix],
+        [self.num_contexts, self.num_positions, model.num_distances,
+         examination_lib.NUM_STATISTICS])
+
+  def shares(self) -> tf.Tensor:
+    """How far each hypothesis is believed, `[S]`, with the sum 1."""
+    return tf.stop_gradient(tf.nn.softmax(self._support()))
+
+  def _support(self):
+    """What speaks for each hypothesis, `[S]`: its evidence less its size.
+
+    Each parameter costs 1, as in Akaike's criterion: before relevance is
+    learned, many slots also tell lists with much that is relevant from others.
+    """
+    if len(self.models) == 1:
+      return tf.zeros([1])
+    return self.evidence - [
+        2.0 * self.num_contexts * model.num_slots(self.num_positions)
+        for model in self.models]
+
+  def _scales(self):
+    """theta_1 squared of each hypothesis, `[S]`."""
+    return tf.stack([
+        tf.square(tf.reduce_mean(model.variables["examination"][:, 0]))
+        for model in self.models])
 
   def scale(self) -> tf.Tensor:
     """theta_1 squared, the one constant by which all pair weights are scaled.
 
-    With several contexts theta_1 is their mean: one constant for all pairs.
+    With several contexts theta_1 is their mean, and with several hypotheses
+    the square is their mean by `shares`: one constant for all pairs.
     """
-    return tf.square(tf.reduce_mean(self.examination[:, 0]))
+    return tf.tensordot(self.shares(), self._scales(), 1)
 
-  def _learned_names(self):
-    names = ["relevance_shift", "examination", "examination_unclicked"]
-    if self.trust_bias == "position":
-      names.append("click_irrelevant")
-    if self.trust_bias == "pairwise":
-      names += ["trust_positive", "trust_negative"]
-    return names
+  def mixture(self) -> tf.Tensor:
+    """What the pair weights of each hypothesis count for, `[S]`.
+
+    By `shares`, each on its own scale: one means nothing to another hypothesis.
+    """
+    return tf.math.divide_no_nan(
+        self.shares() * self._scales(), self.scale())
+
+  def click_parameters(
+      self, slots: positions_lib.Slots, clicked: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, list[positions_lib.Slots]]:
+    """p1 and p0 of items by each hypothesis, and their slots.
+
+    Args:
+      slots: of `find_slots`.
+      clicked: `[B, L]` booleans, c > 0.
+
+    Returns:
+      A tuple of p1 `[S, B, L]` (theta without trust bias), p0 `[S, B, L]`, and
+      S `Slots` for the tables of each.
+    """
+    own = [model.slots(slots, clicked) for model in self.models]
+    relevant = tf.stack([
+        of_model.lookup(model.variables["examination"])
+        for of_model, model in zip(own, self.models)])
+    irrelevant = tf.zeros_like(relevant)
+    if self.has_click_irrelevant:
+      irrelevant = tf.stack([
+          of_model.lookup(model.variables["click_irrelevant"])
+          for of_model, model in zip(own, self.models)])
+    return relevant, irrelevant, own
+
+  def relevance_logits(self, heads: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The logits of relevance by each hypothesis.
+
+    Args:
+      heads: `[B, L]` tensors, as in `feedback.split_heads`: the ranking score,
+        and a relevance logit for each hypothesis or for all.
+
+    Returns:
+      `[S, B, L]`.
+
+    Raises:
+      ValueError: if the heads are neither.
+    """
+    size = len(self.models)
+    if self.has_own_heads(heads):
+      return tf.stack(heads[1:1 + size])
+    if len(heads) > 2:
+      raise ValueError(
+          f"The {size} hypotheses of the layer {self.name!r} need `y_pred` "
+          f"with {1 + size} heads, [lists, items, {1 + size}], with one "
+          f"relevance logit for all, or with scores alone, but it has "
+          f"{len(heads)}; build the model with `num_relevance={size}`.")
+    shifts = tf.stack([
+        model.variables["relevance_shift"] for model in self.models])
+    return heads[-1] + tf.stop_gradient(shifts[:, tf.newaxis, tf.newaxis])
+
+  def has_own_heads(self, heads: Sequence[tf.Tensor]) -> bool:
+    """Whether there is a relevance logit for each hypothesis."""
+    return len(heads) > len(self.models)
+
+  def click_tables(self) -> tuple[tf.Tensor, Optional[tf.Tensor]]:
+    """p1 and p0 by position of the likeliest hypothesis.
+
+    Where users browse they are means over what was seen.
+
+    Returns:
+      A tuple of p1 `[C, K]` (theta without trust bias) and p0 `[C, K]`, if any.
+    """
+    def likeliest(name):
+      return tf.gather(
+          tf.stack([model.by_position(name, self._seen(model))
+                    for model in self.models]), tf.argmax(self._support()))
+    return likeliest("examination"), (
+        likeliest("click_irrelevant") if self.has_click_irrelevant else None)
+
+  @property
+  def likeliest(self) -> int:
+    """The index of the hypothesis that speaks for the layer."""
+    return int(np.argmax(self._support().numpy()))
+
+  def hypotheses(self) -> dict[str, dict[str, Any]]:
+    """What speaks for each hypothesis about the users, the likeliest first.
+
+    Returns:
+      A dict by name: "words" says what it means, "share" how far it is
+      believed, and "behind" how much less likely it made the last feedback
+      than the likeliest: the difference of running log-likelihoods, less 1 for
+      each parameter. Below about 3 nothing is decided.
+    """
+    shares = self.shares().numpy()
+    support = self._support().numpy()
+    found: dict[str, dict[str, Any]] = {
+        model.hypothesis.name: {
+            "words": model.words(self._seen(model)), "share": float(share),
+            "behind": float(support.max() - own)}
+        for model, share, own in zip(self.models, shares, support)}
+    return dict(sorted(found.items(), key=lambda item: item[1]["behind"]))
+
+  def scalars(self) -> dict[str, float]:
+    """The shares of the hypotheses: see `LearningLayer.scalars`."""
+    if len(self.models) == 1:
+      return {}
+    return {f"hypothesis_{model.hypothesis.name}": float(share)
+            for model, share in zip(self.models, self.shares().numpy())}
+
+  def _learned_variables(self):
+    found = {name + model.suffix: variable for model in self.models
+             for name, variable in model.variables.items()}
+    return found if self.trust_bias != AUTO else {
+        **found, "evidence": self.evidence}
 
   def prepare_update(self, step_size: float = 0.05, step_decay: float = 0.05,
                      averaging: str = "statistics", warmup: int = 20) -> None:
@@ -272,50 +493,67 @@ class PositionBias(base.LearningLayer):
       warmup: as in `update`.
     """
     sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    em.m_step.get_concrete_function(*self._m_step_inputs(
+    em.m_steps.get_concrete_function(*self._m_step_inputs(
         sums, base.Steps(step_size, step_decay, averaging, warmup)))
 
   def _move(self, sums, steps):
-    state, averages = em.m_step(*self._m_step_inputs(sums, steps))
-    for name, value in state.items():
-      getattr(self, name).assign(value)
-    for key, value in averages.items():
-      self._averages[key].assign(value)
+    states, averages, evidence = em.m_steps(*self._m_step_inputs(sums, steps))
+    for model, state, seen in zip(self.models, states, averages):
+      self.num_updates.assign(state.pop("num_updates"))
+      for name, value in state.items():
+        model.variables[name].assign(value)
+      for key, value in seen.items():
+        self._averages[model.key(key)].assign(value)
+    if self.trust_bias == AUTO:
+      self.evidence.assign(evidence)
 
   def _m_step_inputs(self, sums, steps):
-    """The arguments of `core.em.m_step`."""
-    names = ["num_updates", *self._learned_names()]
-    state = {name: tf.convert_to_tensor(getattr(self, name)) for name in names}
+    """The arguments of `core.em.m_steps`."""
     averages = {k: tf.convert_to_tensor(v) for k, v in self._averages.items()}
-    return (self._update_rule(steps.averaging), state, averages, sums,
+    step = tf.convert_to_tensor(self.num_updates)
+    states = [
+        {"num_updates": step, **{
+            name: tf.convert_to_tensor(v) for name, v in
+            model.variables.items()}}
+        for model in self.models]
+    none = tf.zeros([len(self.models)])
+    return (tuple(self._update_rule(model, steps.averaging)
+                  for model in self.models),
+            tuple(states), tuple(model.own(averages) for model in self.models),
+            tuple(model.own(sums) for model in self.models),
+            tf.convert_to_tensor(getattr(self, "evidence", none)),
+            sums.get("log_likelihood", none),
             sums["counters"][base.BATCHES],
             *(tf.constant(value, tf.float32) for value in (
                 steps.step_size, steps.step_decay, steps.warmup)))
 
-  def _update_rule(self, averaging):
+  def _update_rule(self, model, averaging):
     own = {name: self._config[name] for name in (
-        "trust_bias", "min_examination", "initial_scale", "smoothing")}
+        "min_examination", "initial_scale", "smoothing")}
     return em.UpdateRule(
-        initial_click_irrelevant=self._click_irrelevant_share,
+        trust_bias="position" if self.trust_bias == AUTO else self.trust_bias,
+        initial_click_irrelevant=model.hypothesis.click_irrelevant,
         averaging=averaging, examination_is_fixed=self.examination_is_fixed,
         trust_is_fixed=self.trust_is_fixed,
-        starts_from_clicks=self.starts_from_clicks, **own)
+        starts_from_clicks=self.starts_from_clicks,
+        num_distances=model.num_distances, **own)
 
   def curves(self) -> dict[str, np.ndarray]:
     """The examination relative to position 1: see `LearningLayer.curves`."""
-    theta = self.examination.numpy()
+    theta = self.click_tables()[0].numpy()
     return {"examination": theta / np.maximum(
         theta[:, :1], np.finfo(np.float32).tiny)}
 
   def tables(self) -> dict[str, np.ndarray]:
     """The examination as it is: see `LearningLayer.tables`."""
-    return {"examination": self.examination.numpy()}
+    return {"examination": self.click_tables()[0].numpy()}
 
   def propensities(self) -> dict[str, np.ndarray]:
     """The propensities as numpy arrays.
 
     Returns:
-      A dict. "examination": relative to position 1, `[K]`, or `[C, K]` with
+      A dict, of the likeliest hypothesis if there are several. "examination":
+      relative to position 1, `[K]`, or `[C, K]` with
       several contexts; theta/theta_1, with `trust_bias="position"` p1/p1_1.
       "examination_unclicked": theta-/theta_1. With `trust_bias="position"`
       also "click_relevant" p1 and "click_irrelevant" p0; with `"pairwise"`
@@ -329,14 +567,16 @@ class PositionBias(base.LearningLayer):
     def squeeze(tables):
       return tables[0] if self.num_contexts == 1 else tables
 
-    theta = self.examination.numpy()
+    theta, irrelevant = self.click_tables()
+    theta = theta.numpy()
     result = {"examination": squeeze(self.curves()["examination"])}
-    if self.trust_bias == "position":
+    if irrelevant is not None:
       result["click_relevant"] = squeeze(theta)
-      result["click_irrelevant"] = squeeze(self.click_irrelevant.numpy())
+      result["click_irrelevant"] = squeeze(irrelevant.numpy())
     else:
       first = np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
-      unclicked = self.examination_unclicked.numpy()
+      unclicked = self.models[0].by_position(
+          "examination_unclicked", self._seen(self.models[0])).numpy()
       result["examination_unclicked"] = squeeze(unclicked / first)
     if self.trust_bias == "pairwise":
       result["trust_positive"] = squeeze(self.trust_positive.numpy())

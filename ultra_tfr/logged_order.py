@@ -100,7 +100,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     for loss in tf.nest.flatten(model.loss):
       if isinstance(loss, base.LearningLoss) and loss.uses_logged_order:
         self._bias = loss.position_bias
-        self._has_noise = (self._bias.trust_bias == "position" and
+        self._has_noise = (self._bias.has_click_irrelevant and
                            loss.options.feedback == "binary")
         return
     raise ValueError(
@@ -141,9 +141,9 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     if self._has_noise and most > 1.0:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` must hold clicks, 0 or 1 or "
-          "their means, with `trust_bias='position'` and binary feedback, but "
-          f"has {most:g}; pack `feedback > 0`, or give the loss "
-          "`feedback='graded'`.")
+          "their means, where feedback is binary and the bias layer has clicks "
+          f"on irrelevant items, but has {most:g}; pack `feedback > 0`, or "
+          "give the loss `feedback='graded'`.")
     if not np.all(np.isfinite(masking.zero_where_invalid(mask, scores))):
       raise ValueError(
           "The training diverged: a score of the held-out lists is no number; "
@@ -188,8 +188,9 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
 
 def _finds_trust(position_bias):
   """Whether clicks on irrelevant items gather at the first position."""
-  if position_bias.trust_bias != "position":
+  relevant, irrelevant = position_bias.click_tables()
+  if irrelevant is None:
     return False
-  share = (position_bias.click_irrelevant.numpy() /
-           np.maximum(position_bias.examination.numpy(), 1e-12)).mean(axis=0)
+  share = (irrelevant.numpy() /
+           np.maximum(relevant.numpy(), 1e-12)).mean(axis=0)
   return len(share) > 1 and share[0] - share[1:].mean() > _TRUST

@@ -135,11 +135,12 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
         tie_threshold=tie_threshold, min_gap=min_gap, pair_loss=pair_loss,
         head_weight=head_weight, normalize_weights=normalize_weights, seed=seed)
     self.normalize_weights = normalize_weights
-    if (position_bias.trust_bias == "position" and
+    if (position_bias.has_click_irrelevant and
         examination_posterior != "item"):
       raise ValueError(
-          "`examination_posterior` must be 'item' with `trust_bias='position'`,"
-          f" whose weight is a closed form, but is {examination_posterior!r}.")
+          "`examination_posterior` must be 'item' with `trust_bias="
+          f"{position_bias.trust_bias!r}`, whose weight is a closed form, but "
+          f"is {examination_posterior!r}.")
 
   @classmethod
   def paper(cls, position_bias: PositionBias, *, lambda_weight: Any = None,
@@ -255,7 +256,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     """The inner loss, weighted; shapes as in `UnbiasedPairwiseLoss`."""
     batch = feedback_lib.read_batch(
         y_true, y_pred, sample_weight, self.position_bias)
-    theta = batch.slots.lookup(self.position_bias.examination)
+    theta = batch.slots.lookup(self.position_bias.click_tables()[0])
     mask = tf.logical_and(batch.mask, theta > 0)
     weights = tf.math.divide_no_nan(batch.weights, theta)
     scores = masking.zero_where_invalid(mask, batch.heads[0])

@@ -5,6 +5,7 @@ import functools
 from typing import Any
 from typing import Callable
 from typing import Optional
+import warnings
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
@@ -19,6 +20,7 @@ from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.baselines.shallow_tower import ShallowTower
 from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.hypotheses import HYPOTHESES
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
@@ -36,7 +38,8 @@ class Method:
     loss: makes the Keras loss from (layer or None, kind of feedback).
     learn_from: `"feedback"`, `"labels"` or `"clicks_examined"`, see
       `FeedbackStream.dataset`.
-    num_heads: heads of the model.
+    num_heads: kinds of heads of the model, see `scorers.build_model`.
+    num_relevance: relevance logits of the model, one for each hypothesis.
     feedback: the kinds of feedback that the method is for: `"click"`, 0 or 1;
       `"dwell"`, continuous values.
     layer: makes the layer that knows about positions from (number of positions,
@@ -58,6 +61,7 @@ class Method:
   loss: Callable[[Any, str], tf.keras.losses.Loss]
   learn_from: str = "feedback"
   num_heads: int = 1
+  num_relevance: int = 1
   feedback: tuple[str, ...] = FEEDBACK
   layer: Optional[Callable[..., tf.keras.layers.Layer]] = None
   knows_examination: bool = False
@@ -72,6 +76,24 @@ class Method:
   def is_oracle(self):
     """Whether it sees what no log has: an upper bound."""
     return self.learn_from != "feedback"
+
+  def model_arguments(self, settings):
+    """The towers that the method needs.
+
+    Args:
+      settings: `trainer.Settings`.
+
+    Returns:
+      A dict of arguments of `scorers.build_model`.
+    """
+    return {
+        "num_heads": self.num_heads, "num_relevance": self.num_relevance,
+        "hidden_units": settings.hidden_units,
+        # With a preference tower it is the paper's, whose towers are alike.
+        "relevance_units": (settings.hidden_units if self.num_heads > 2 else
+                            settings.relevance_units),
+        "activation": settings.activation, "layer_norm": settings.layer_norm,
+        "dropout": settings.dropout}
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
             num_contexts=1):
@@ -195,13 +217,14 @@ def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
 
 
 def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
-                     examination_posterior="item"):
+                     examination_posterior="item", num_relevance=1):
   """Ours, of feedback of either kind; the guard starts at its own weight."""
   if has_guard:
     layer = functools.partial(layer, logged_order_weight=INITIAL_WEIGHT)
   return dataclasses.replace(
       _em_method(summary, _unbiased(examination_posterior), 2, layer),
-      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard)
+      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard,
+      num_relevance=num_relevance)
 
 
 def _tower_method(summary, loss, modes, feedback=(DWELL,)):
@@ -234,12 +257,9 @@ METHODS = {
         "pairwise loss weighted by 1 / (true examination)", _known,
         layer=PositionBias, knows_examination=True),
     "unbiased": _unbiased_method(
-        "closed-form pair weights, bias by EM; keeps a strong logged order",
-        _TrustByPosition, has_guard=True),
-    "unbiased-trust": _unbiased_method(
-        "the same, started from many clicks on irrelevant documents",
-        functools.partial(_TrustByPosition, initial_click_irrelevant=0.3),
-        has_guard=True),
+        "closed-form weights, EM of four kinds of users; keeps a strong order",
+        functools.partial(PositionBias, trust_bias="auto"), has_guard=True,
+        num_relevance=len(HYPOTHESES)),
     "unbiased-bayes": _unbiased_method(
         "Bayes-IPW, pairwise trust bias by EM",
         functools.partial(PositionBias, trust_bias="pairwise"),
@@ -279,6 +299,9 @@ METHODS = {
         ["product", "additive"]),
 }
 
+# Names of earlier versions, and what they are now.
+ALIASES = {"unbiased-trust": "unbiased"}
+
 # Ours first, as messages and help give them.
 FOR_LOGS = tuple(sorted(
     (name for name, method in METHODS.items() if method.for_logs),
@@ -289,7 +312,7 @@ def find(name):
   """The method of that name.
 
   Args:
-    name: a key of `METHODS`.
+    name: as in `resolve`.
 
   Returns:
     A `Method`.
@@ -300,7 +323,30 @@ def find(name):
   >>> find("unbiased").num_heads
   2
   """
+  return METHODS[resolve(name)]
+
+
+def resolve(name):
+  """The name that a method has today.
+
+  Args:
+    name: a key of `METHODS`, or of `ALIASES`, of which a warning tells.
+
+  Returns:
+    A key of `METHODS`.
+
+  Raises:
+    ValueError: if there is no such method.
+
+  >>> resolve("unbiased")
+  'unbiased'
+  """
+  if name in ALIASES:
+    warnings.warn(
+        f"The method {name!r} is {ALIASES[name]!r} now, which finds out by "
+        "itself whether users trust what stands high.", stacklevel=3)
+    return ALIASES[name]
   if name not in METHODS:
     raise ValueError(
         f"There is no method {name!r}; the methods are {', '.join(METHODS)}.")
-  return METHODS[name]
+  return name

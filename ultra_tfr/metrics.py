@@ -234,7 +234,7 @@ class CounterfactualMetric(_BiasMetric):
     estimates, mask = debiased_feedback(
         bias, feedback, positions, contexts,
         max_weight=self._options["max_weight"])
-    if bias.trust_bias == "position":
+    if bias.has_click_irrelevant:
       clicks = masking.zero_where_invalid(mask, feedback)
       tf.debugging.assert_equal(clicks, tf.sign(clicks), (
           "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
@@ -272,9 +272,10 @@ class ClickLogLikelihood(_BiasMetric):
   and was on simulated logs nearer to the true curve. It identifies no more than
   clicks do: a p0 that grows with p1 looks like relevance that never is 0.
 
-  P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities, beta
-  by the relevance head, or by the score where there is no such head, which is
-  calibrated only after training with `PropensityEM`. Pairwise trust bias, which
+  P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities (of the
+  likeliest hypothesis if there are several), beta by the relevance head, or by
+  the score where there is no such head, which is calibrated only after training
+  with `PropensityEM`. Pairwise trust bias, which
   is of pairs, does not count. Items whose position is outside the tables are
   left out. The result is NaN without items.
 
@@ -312,13 +313,13 @@ class ClickLogLikelihood(_BiasMetric):
     slots = bias.find_slots(positions, contexts)
     mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
     heads = split_heads(y_pred, feedback)
-    logits = heads[1] if len(heads) > 1 else heads[0] + bias.relevance_shift
-    click_irrelevant = 0.0
-    if bias.trust_bias == "position":
-      click_irrelevant = slots.lookup(bias.click_irrelevant)
-    values = examination.log_likelihood(
-        feedback > 0, masking.zero_where_invalid(mask, logits),
-        slots.lookup(bias.examination), click_irrelevant)
+    clicked = tf.logical_and(mask, feedback > 0)
+    relevant, irrelevant, _ = bias.click_parameters(slots, clicked)
+    by_hypothesis = examination.log_likelihood(
+        clicked, bias.relevance_logits(
+            [masking.zero_where_invalid(mask, head) for head in heads]),
+        relevant, irrelevant)
+    values = tf.gather(by_hypothesis, tf.argmax(bias.shares()))
     weights = item_weights(sample_weight, mask)
     # A score of an item that does not count may be NaN.
     self._add(tf.where(weights > 0, weights * values, 0.0), weights)

@@ -22,7 +22,7 @@ from ultra_tfr.version import __version__
 try:
   import fcntl
 except ImportError:  # Without it two writers are not told apart.
-  fcntl = None
+  fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = ".ultra_tfr.json"
 # Also what turns the direction of writing, and halves of characters.
@@ -273,7 +273,7 @@ class Folder(os.PathLike):
   ValueError: folder: shop already holds a result; give another folder, or ...
   """
 
-  _held = {}
+  _held: dict[str, "Folder"] = {}
 
   def __init__(self, path, command, name="folder", marker=None,
                overwrite=False):

@@ -121,7 +121,7 @@ def _log_moments(rows):
 
 
 def tower(hidden_units, activation="elu", layer_norm=True, dropout=0.0,
-          name=None):
+          name=None, units=1):
   """A feed-forward scorer of one item.
 
   Args:
@@ -130,29 +130,31 @@ def tower(hidden_units, activation="elu", layer_norm=True, dropout=0.0,
     layer_norm: normalise before each activation.
     dropout: rate after each activation.
     name: of the layer that gives the score.
+    units: scores of an item.
 
   Returns:
-    A Keras layer `[.., F]` -> `[.., 1]`.
+    A Keras layer `[.., F]` -> `[.., units]`.
 
   >>> tower([4])(tf.zeros([2, 3, 5])).shape
   TensorShape([2, 3, 1])
   """
   layers = []
-  for units in hidden_units:
-    layers.append(tf.keras.layers.Dense(units))
+  for size in hidden_units:
+    layers.append(tf.keras.layers.Dense(size))
     if layer_norm:
       layers.append(tf.keras.layers.LayerNormalization())
     layers.append(tf.keras.layers.Activation(activation))
     if dropout:
       layers.append(tf.keras.layers.Dropout(dropout))
   # Losses compute in float32; half-precision scores would tie.
-  layers.append(tf.keras.layers.Dense(1, dtype=tf.float32))
+  layers.append(tf.keras.layers.Dense(units, dtype=tf.float32))
   return tf.keras.Sequential(layers, name=name)
 
 
 def build_model(num_features, preprocessing=None, num_heads=1,
                 hidden_units=(512, 256, 128), activation="elu",
-                layer_norm=True, dropout=0.0):
+                layer_norm=True, dropout=0.0, relevance_units=None,
+                num_relevance=1):
   """A model of item features with one tower a head.
 
   Args:
@@ -163,9 +165,16 @@ def build_model(num_features, preprocessing=None, num_heads=1,
     activation: of each tower.
     layer_norm: of each tower.
     dropout: of each tower.
+    relevance_units: sizes of the hidden layers of the relevance tower; None for
+      those of the others. It is never served, and a relevance that is too
+      simple makes EM attribute the rest to positions, so it should be large
+      enough whatever the ranking score is.
+    num_relevance: relevance logits on that tower, one for each hypothesis of
+      the bias layer (4 for `trust_bias="auto"`).
 
   Returns:
-    A Keras model from `[B, L, F]` to `[B, L]`, or `[B, L, num_heads]`.
+    A Keras model from `[B, L, F]` to `[B, L]`, or with `num_heads` logits on a
+    last axis, of which relevance may be several.
 
   Raises:
     ValueError: if there is no such number of heads.
@@ -176,11 +185,11 @@ def build_model(num_features, preprocessing=None, num_heads=1,
   features = tf.keras.Input([None, num_features], name="features")
   hidden = preprocessing(features) if preprocessing else features
   return heads_on(features, hidden, num_heads, hidden_units, activation,
-                  layer_norm, dropout)
+                  layer_norm, dropout, relevance_units, num_relevance)
 
 
 def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
-             dropout):
+             dropout, relevance_units=None, num_relevance=1):
   """A model with one tower a head on preprocessed features.
 
   Args:
@@ -191,9 +200,11 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
     activation: of each tower.
     layer_norm: of each tower.
     dropout: of each tower.
+    relevance_units: as in `build_model`.
+    num_relevance: as in `build_model`.
 
   Returns:
-    A Keras model from the inputs to `[B, L]`, or `[B, L, num_heads]`.
+    A Keras model from the inputs, as `build_model` makes it.
 
   Raises:
     ValueError: if there is no such number of heads.
@@ -205,8 +216,12 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
   scores = []
   for head in HEADS[:num_heads]:
     name = RANKING_LAYER if head == "ranking" else f"{head}_logits"
-    scores.append(tower(hidden_units, activation, layer_norm, dropout,
-                        name=name)(hidden))
+    sizes, count = hidden_units, 1
+    if head == "relevance":
+      count = num_relevance
+      sizes = hidden_units if relevance_units is None else relevance_units
+    scores.append(tower(sizes, activation, layer_norm, dropout, name=name,
+                        units=count)(hidden))
   if num_heads == 1:
     output = tf.keras.layers.Reshape([-1], dtype=tf.float32)(scores[0])
   else:
@@ -241,7 +256,8 @@ def start_relevance(model, probability):
   else:
     last = model.get_layer(RANKING_LAYER).layers[-1]
     last.kernel.assign(tf.zeros_like(last.kernel))
-  last.bias.assign([np.log(probability / (1.0 - probability))])
+  last.bias.assign(np.full(
+      last.bias.shape, np.log(probability / (1.0 - probability)), np.float32))
 
 
 def ranking_model(model):
@@ -266,9 +282,10 @@ def ranking_model(model):
     return tf.keras.Model(model.input, output)
   layer, heads = keras_guards.origin(output)
   ranking = heads[0]
+  count = sum(1 if head.shape.rank == 2 else head.shape[-1] for head in heads)
   if ranking.shape.rank == 3 and ranking.shape[-1] == 1:
     ranking = tf.keras.layers.Reshape([-1])(ranking)
-  if len(heads) != output.shape[-1] or ranking.shape.rank != 2:
+  if count != output.shape[-1] or ranking.shape.rank != 2:
     raise ValueError(
         "The model must end with a stack of its heads, each [lists, items], but"
         f" ends with the layer {layer.name!r}; use `scorers.HeadsScorer`.")
@@ -386,7 +403,8 @@ class TextFeatures(tf.keras.layers.Layer):
 
 
 def build_log_model(statistics, num_heads=1, hidden_units=(128, 64),
-                    activation="elu", layer_norm=True, dropout=0.0):
+                    activation="elu", layer_norm=True, dropout=0.0,
+                    relevance_units=None, num_relevance=1):
   """A model of a log's features with one tower a head.
 
   Args:
@@ -396,10 +414,12 @@ def build_log_model(statistics, num_heads=1, hidden_units=(128, 64),
     activation: of each tower.
     layer_norm: of each tower.
     dropout: of each tower.
+    relevance_units: as in `build_model`.
+    num_relevance: as in `build_model`.
 
   Returns:
     A Keras model from a dict of `"numeric"` `[B, L, F]` and `"texts"`
-    `[B, L, S]`, those that there are, to `[B, L]` or `[B, L, num_heads]`.
+    `[B, L, S]`, those that there are, as `build_model` makes it.
 
   Raises:
     ValueError: if there is no feature.
@@ -425,7 +445,7 @@ def build_log_model(statistics, num_heads=1, hidden_units=(128, 64),
   features = hidden[0] if len(hidden) == 1 else (
       tf.keras.layers.Concatenate()(hidden))
   return heads_on(inputs, features, num_heads, hidden_units, activation,
-                          layer_norm, dropout)
+                  layer_norm, dropout, relevance_units, num_relevance)
 
 
 def input_names(statistics):

@@ -11,7 +11,9 @@ class Settings:
   """What all methods share, so that they compete on equal terms.
 
   Attributes:
-    hidden_units: of each tower.
+    hidden_units: of each tower but that of relevance.
+    relevance_units: of the tower of relevance, which is never served. (The
+      method of the paper has towers of one size.)
     activation: of each tower.
     layer_norm: of each tower.
     dropout: of each tower.
@@ -26,6 +28,7 @@ class Settings:
   """
 
   hidden_units: tuple[int, ...] = (512, 256, 128)
+  relevance_units: tuple[int, ...] = (128, 64)
   activation: str = "elu"
   layer_norm: bool = True
   dropout: float = 0.0

@@ -87,20 +87,7 @@ _BAD = {
                          "--model_dir second.csv must be a folder"),
     "steps": (_fit("new", "--steps=5"), r"`steps` \(5\) must be a multiple of"),
     "method": (_fit("new", "--method=oracle-pairwise"),
-               "--method must name one or several of unbiased, .*paper-ipw, "
-               "each once, but is 'oracle-pairwise'"),
-    "method twice": (_fit("new", "--method=unbiased,unbiased"),
-                     "each once, but is 'unbiased,unbiased'"),
-    "method without clicks": (
-        _fit("new", "--method=unbiased,naive-pairwise"),
-        "--method unbiased,naive-pairwise: .* but naive-pairwise does not say"),
-    "methods of pairs": (
-        _fit("new", "--method=unbiased,unbiased-bayes"),
-        "but unbiased-bayes does not say how likely they are; train it alone"),
-    "methods without validation": (
-        _fit("new", "--method=unbiased,unbiased-ipw", "--valid=0"),
-        "--method unbiased,unbiased-ipw: validation chooses one of them, but "
-        "with --valid 0 no request is left for it; name one method"),
+               "--method=oracle-pairwise: value should be one of <unbiased"),
     "learning rate": (_fit("new", "--learning_rate=0"),
                       "--learning_rate must be a positive number, but is 0.0"),
     "shares": (_fit("new", "--valid=0.6", "--test=0.6"),
@@ -206,13 +193,12 @@ def _files(calls, folder):
 def test_fit(calls):
   text, written = calls.out("fit"), calls.json("fit")
   assert list(written) == [
-      "method", "val_log_likelihood", "summary", "bias", "history",
+      "method", "validation", "summary", "bias", "history",
       "evaluation", "diagnosis", "seconds", "versions"]
   assert np.shape(written["bias"]["click_relevant"]) == (2, 5)
   assert written["history"]["step"] == [2, 4]
   assert list(written["evaluation"]) == ["logged order", written["method"]]
   for line in ("Training unbiased for 4 batches of 64 requests ...",
-               "Training unbiased-trust for 4 batches of 64 requests ...",
                "On the test part:", "Diagnosing the log ...",
                "The ranking model is in model/model.",
                "The report is model/report/report.html."):
@@ -226,31 +212,28 @@ def test_fit(calls):
   assert "randomized" in written["diagnosis"]["contexts"]["mobile"]
 
 
-def test_the_likeliest_of_several_methods_is_kept(calls):
-  text, written = calls.out("fit"), calls.json("fit")
-  found = written["val_log_likelihood"]
-  assert list(found) == ["unbiased", "unbiased-trust"]
-  best = max(found, key=found.get)
-  assert found["unbiased"] != found["unbiased-trust"]
-  assert written["method"] == best == written["bias"]["method"]
-  assert (f"Kept {best}, by the mean log-likelihood of validation clicks: "
-          f"unbiased {found['unbiased']:.5f}, "
-          f"unbiased-trust {found['unbiased-trust']:.5f}.") in text
-  # Nothing but what is kept is in the folder.
+def test_what_the_users_are_like_is_found_in_one_training(calls):
+  written = calls.json("fit")
+  assert written["method"] == "unbiased" == written["bias"]["method"]
   with open(calls.folder / "model" / "log.json") as file:
     kept = json.load(file)
   assert kept["bias"] == written["bias"]
-  assert kept["validation"]["log_likelihood"] == found[best]
+  assert kept["validation"] == written["validation"]
   assert written["history"]["val_log_likelihood"][-1] == pytest.approx(
-      found[best], abs=0.05)
+      written["validation"]["log_likelihood"], abs=0.05)
+  found = written["bias"]["hypotheses"]
+  assert set(found) == {"position", "trust", "browsing", "browsing_trust"}
+  assert found == written["diagnosis"]["hypotheses"]
+  assert sum(entry["share"] for entry in found.values()) == pytest.approx(1)
+  likeliest = list(found.values())[0]
+  assert likeliest["behind"] == 0
+  assert likeliest["words"] in " ".join(written["diagnosis"]["sentences"])
 
 
-def test_without_validation_the_first_method_is_trained(calls):
-  text, written = calls.out("unvalidated"), calls.json("unvalidated")
-  assert written["val_log_likelihood"] == {"unbiased": None}
-  assert "unbiased-trust" not in text
-  assert text.count("Without validation unbiased is trained alone, and whether "
-                    "users trust what stands high is not found out.") == 1
+def test_without_validation_the_same_is_trained(calls):
+  written = calls.json("unvalidated")
+  assert written["validation"] == {}
+  assert len(written["bias"]["hypotheses"]) == 4
 
 
 def test_files_of_a_fit(calls):
@@ -310,9 +293,9 @@ def test_rejected_rows_are_where_they_are_said_to_be(calls):
 def test_diagnosis_of_a_log_of_its_own(calls):
   text, written = calls.out("own"), calls.json("own")
   assert list(written) == ["diagnosis", "seconds", "versions"]
-  method = written["diagnosis"]["method"]
-  assert f"Kept {method}, by the mean log-likelihood" in text
-  assert f"The bias was estimated by the method {method}." in text
+  assert written["diagnosis"]["method"] == "unbiased"
+  assert written["diagnosis"]["sentences"][0] in text
+  assert "The bias was estimated by the method unbiased." in text
   assert written["diagnosis"]["num_requests"] == 400
   assert re.search("Training unbiased .*The report is own/report.html.", text,
                    re.DOTALL)

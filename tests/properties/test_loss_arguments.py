@@ -110,7 +110,8 @@ _POSITION = {"trust_bias": "position", "examination": EXAMINATION}
 BIAS_ARGUMENTS = {
     "num_positions": ({}, [NUM_POSITIONS, 3]),
     "num_contexts": ({}, [1, 2]),
-    "trust_bias": ({}, [None, "position", "pairwise"]),
+    "trust_bias": ({}, ["auto", None, "position", "pairwise"]),
+    "examination_model": ({}, ["position", "browsing"]),
     "examination": ({}, [None, EXAMINATION, EXAMINATION[::-1]]),
     "trust_positive": ({"trust_bias": "pairwise", "trust_negative": .1},
                        [.5, .9]),
@@ -145,7 +146,7 @@ def train(bias_arguments, em_arguments=None, steps=3):
     values.append(loss(*tensors(batch)).numpy())
     callback.on_train_batch_end(step)
   callback.on_train_end()
-  return np.concatenate([values, bias.examination.numpy().ravel()])
+  return np.concatenate([values, bias.tables()["examination"].ravel()])
 
 
 @pytest.mark.parametrize("argument", BIAS_ARGUMENTS)

@@ -363,6 +363,16 @@ _PAIRWISE = {
                            {"feedback": "graded"}),
     "sum": (2, {}, {"reduction": SUM, "head_weight": 3.}),
     "normalized": (1, {}, {"normalize_weights": True}),
+    "browsing": (2, {"examination_model": "browsing"}, {}),
+    "browsing_trust": (1, {"trust_bias": "position",
+                           "examination_model": "browsing"}, {}),
+    "hypotheses": (5, {"trust_bias": "auto", "logged_order_weight": .7}, {}),
+    "hypotheses_two_heads": (2, {"trust_bias": "auto", "num_contexts": 2},
+                             {"lambda_weight": NDCG(), "max_weight": .8}),
+    "hypotheses_one_head": (1, {"trust_bias": "auto"}, {}),
+    "hypotheses_graded": (3, {"trust_bias": "auto",
+                              "examination_model": "position"},
+                          {"feedback": "graded"}),
 }
 # Of the others: the loss, its layer, their arguments, and heads.
 _OTHERS = {
@@ -441,7 +451,8 @@ _STATISTICS = [{"mean": .1, "variance": 2., "missing": 0.},
 LAYERS = {entry.name: entry for entry in (
     *map(_learning_layer, (
         "ipw_two_heads", "contexts", "position_trust", "pairwise_trust_item",
-        "logged_order_ndcg", "dla_contexts", "ratios_capped", "v4")),
+        "logged_order_ndcg", "browsing_trust", "hypotheses", "dla_contexts",
+        "ratios_capped", "v4")),
     Entry("signed_log", SignedLog, {}, run_feature_layer, heads=2,
           lacks=_NO_BIAS),
     Entry("numeric_features", NumericFeatures, {"features": _STATISTICS},
@@ -597,7 +608,8 @@ _TRUST = {"trust_bias": "position"}
 CONSTRUCTORS = {
     PositionBias: Constructor(lambda: {"num_positions": 3}, (
         *_TABLES,
-        _one_of("trust_bias", None, "position", "pairwise"),
+        _one_of("trust_bias", "auto", None, "position", "pairwise"),
+        _one_of("examination_model", None, "position", "browsing"),
         _probability("examination"),
         _probability("trust_positive", (1.5, _NAN),
                      needs={**_PAIR_TRUST, "trust_negative": 0.}),

@@ -17,7 +17,7 @@ NUM_POSITIONS = 4
 NAMES = [
     "oracle-pairwise", "oracle-pointwise", "oracle-clicks", "naive-pairwise",
     "naive-pointwise", "naive-lambda", "ipw-known", "unbiased",
-    "unbiased-trust", "unbiased-bayes", "unbiased-ipw", "paper-opt",
+    "unbiased-bayes", "unbiased-ipw", "paper-opt",
     "paper-bayes", "paper-ipw", "regression-em", "dla",
     "pairwise-debiasing", "trust-affine", "baseline-v1", "baseline-v2",
     "baseline-v3", "baseline-v4"]
@@ -179,18 +179,17 @@ def test_kind_of_feedback_matters():
                     tfr.keras.losses.SigmoidCrossEntropyLoss)
   assert isinstance(_build("naive-pointwise", "dwell")[0],
                     tfr.keras.losses.MeanSquaredLoss)
-  for name in ("unbiased", "unbiased-trust", "unbiased-bayes", "unbiased-ipw"):
+  for name in ("unbiased", "unbiased-bayes", "unbiased-ipw"):
     kinds = [_build(name, feedback)[0].get_config()["feedback"]
              for feedback in ("click", "dwell")]
     assert kinds == ["binary", "graded"]
 
 
-def test_unbiased_and_unbiased_trust_differ_in_their_start_alone():
-  usual, trust = (_build(name, "click")[1].get_config()
-                  for name in ("unbiased", "unbiased-trust"))
-  assert {key: (usual[key], trust[key]) for key in usual
-          if usual[key] != trust[key]} == {
-              "initial_click_irrelevant": (None, 0.3)}
+def test_unbiased_trust_is_unbiased_and_says_so():
+  with pytest.warns(UserWarning, match="'unbiased-trust' is 'unbiased' now"):
+    found = methods.find("unbiased-trust")
+  assert found is methods.find("unbiased")
+  assert "unbiased-trust" not in methods.METHODS
 
 
 def test_gain_of_paper_opt_is_linear_for_dwell_times():

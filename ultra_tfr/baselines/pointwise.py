@@ -21,16 +21,16 @@ class _PointwiseLoss(base.LearningLoss):
 
   def __init__(self, position_bias, reduction, name):
     super().__init__(position_bias, PositionBias, reduction, name)
-    if position_bias.trust_bias == "pairwise":
+    if position_bias.trust_bias not in (None, "position"):
       raise ValueError(
-          f"`{type(self).__name__}` is pointwise, but `position_bias` has "
-          "`trust_bias='pairwise'`; take None or 'position'.")
+          f"`{type(self).__name__}` is pointwise and of one click model, but "
+          f"`position_bias` has `trust_bias={position_bias.trust_bias!r}`; "
+          "take None or 'position'.")
 
   def _learn(self, batch):
     # A scorer without a bias term needs the shift to be a logit.
     logits = masking.zero_where_invalid(
-        batch.mask, batch.heads[0] +
-        tf.stop_gradient(self.position_bias.relevance_shift))
+        batch.mask, self.position_bias.relevance_logits(batch.heads)[0])
     step = e_step.EStep(batch._replace(heads=[batch.heads[0], logits]),
                         self.position_bias, self._e_step_options())
     # There are no pairs, and so no weights of pairs to count.
@@ -145,12 +145,11 @@ class AffineCorrectionLoss(_PointwiseLoss):
 
   def _losses(self, batch, step, logits):
     del step
-    bias = self.position_bias
-    irrelevant = (batch.slots.lookup(bias.click_irrelevant)
-                  if bias.trust_bias == "position" else None)
+    clicked = batch.feedback > 0
+    relevant, irrelevant, _ = self.position_bias.click_parameters(
+        batch.slots, clicked)
     corrected = counterfactual.relevance_estimates(
-        tf.cast(batch.feedback > 0, tf.float32), batch.mask,
-        batch.slots.lookup(bias.examination), irrelevant,
+        tf.cast(clicked, tf.float32), batch.mask, relevant[0], irrelevant[0],
         max_weight=self._max_weight)[0]
     return tf.nn.sigmoid_cross_entropy_with_logits(
         tf.stop_gradient(corrected), logits)

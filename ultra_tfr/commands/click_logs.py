@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from typing import NamedTuple
 
 from absl import flags
 
@@ -20,8 +19,6 @@ from ultra_tfr.fit_log import training
 FLAGS = flags.FLAGS
 
 _REJECTED = "rejected_rows.csv"
-# Two starts of the same EM.
-_METHODS = ("unbiased", "unbiased-trust")
 
 
 def define_log_flags(folder, required=True):
@@ -93,48 +90,11 @@ def define_reading_flags(folder=None):
 
 def define_method_flag():
   """Defines --method, those that work on logs."""
-  flags.DEFINE_list(
-      "method", list(_METHODS), "How to train. Of several methods that one is "
-      "kept under which the clicks of the validation part are likeliest, since "
-      "only they tell how much users trust what stands high. "
-      + "; ".join(f"{name}: {methods.find(name).summary}"
-                  for name in methods.FOR_LOGS) + ".")
-
-
-def methods_to_train(has_validation):
-  """The methods of --method; without validation the first of the default ones.
-
-  Args:
-    has_validation: whether there is a validation part to choose by.
-
-  Returns:
-    A list of names.
-
-  Raises:
-    ValueError: if one is unknown or given twice, or several cannot be compared.
-  """
-  names = FLAGS.method
-  if not names or len(set(names)) < len(names) or not set(names) <= set(
-      methods.FOR_LOGS):
-    raise ValueError(
-        "--method must name one or several of "
-        f"{', '.join(methods.FOR_LOGS)}"
-        f", each once, but is {','.join(names)!r}.")
-  if len(names) == 1:
-    return names
-  for name in names:
-    if not methods.find(name).predicts_clicks:
-      raise ValueError(
-          f"--method {','.join(names)}: of several methods that one is kept "
-          f"under which clicks are likeliest, but {name} does not say how "
-          "likely they are; train it alone, or leave it out.")
-  if has_validation:
-    return names
-  if FLAGS["method"].present:
-    raise ValueError(
-        f"--method {','.join(names)}: validation chooses one of them, but with "
-        f"--valid {FLAGS.valid:g} no request is left for it; name one method.")
-  return names[:1]
+  flags.DEFINE_enum(
+      "method", "unbiased", [*methods.FOR_LOGS, *methods.ALIASES],
+      "How to train. " + "; ".join(
+          f"{name}: {methods.find(name).summary}"
+          for name in methods.FOR_LOGS) + ".")
 
 
 def read(folder):
@@ -176,7 +136,6 @@ def read_for(schema, valid, test, folder=None):
 
 def check_training():
   """Raises a `ValueError` if the flags of the training do not fit."""
-  methods_to_train(FLAGS.valid > 0)
   # Where --steps is not given, their number is right whatever it will be.
   common.settings(FLAGS.validate_every)
 
@@ -193,21 +152,6 @@ def check_files(model_dirs=()):
         for folder in model_dirs for name in training.FILES)])
 
 
-class Trained(NamedTuple):
-  """What came out of the methods of --method.
-
-  Attributes:
-    name: of the method that is kept.
-    fitted: its `fit_log.training.FittedLog`.
-    likelihoods: the mean log-likelihood of validation clicks by the name of the
-      method, None where there is none.
-  """
-
-  name: str
-  fitted: training.FittedLog
-  likelihoods: dict
-
-
 def train(log, logs_folder=None):
   """Trains on a log as the flags say.
 
@@ -216,7 +160,7 @@ def train(log, logs_folder=None):
     logs_folder: for TensorBoard, or None.
 
   Returns:
-    `Trained`.
+    A tuple of the method's name and a `fit_log.training.FittedLog`.
 
   Raises:
     ValueError: if there is nothing to learn from.
@@ -224,28 +168,14 @@ def train(log, logs_folder=None):
   training.check_can_teach(log)
   steps = training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
-  settings, found = common.settings(steps), {}
+  settings = common.settings(steps)
   training.check_memory(log, settings.batch_size)
-  names = methods_to_train(len(log.parts["valid"]) > 0)
-  if len(names) < len(FLAGS.method):
-    print(f"Without validation {names[0]} is trained alone, and whether users "
-          "trust what stands high is not found out.", flush=True)
-  for name in names:
-    print(f"Training {name} for {settings.steps} batches of "
-          f"{settings.batch_size} requests ...", flush=True)
-    found[name] = training.fit(
-        log, name, settings, seed=FLAGS.seed,
-        logs_folder=logs_folder and os.path.join(logs_folder, name),
-        verbose=common.verbosity())
-  best = training.likeliest(found)
-  likelihoods = {name: fitted.validation.get("log_likelihood")
-                 for name, fitted in found.items()}
-  if len(found) > 1 and None not in likelihoods.values():
-    print(f"\nKept {best}, by the mean log-likelihood of validation clicks: "
-          + ", ".join(f"{name} {value:.5f}"
-                      for name, value in likelihoods.items()) + ".\n",
-          flush=True)
-  return Trained(best, found[best], likelihoods)
+  name = methods.resolve(FLAGS.method)
+  print(f"Training {name} for {settings.steps} batches of "
+        f"{settings.batch_size} requests ...", flush=True)
+  return name, training.fit(
+      log, name, settings, seed=FLAGS.seed, logs_folder=logs_folder,
+      verbose=common.verbosity())
 
 
 def write_report(log, fitted, folder, name=""):

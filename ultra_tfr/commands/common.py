@@ -14,8 +14,8 @@ from ultra_tfr.evaluation import plots
 
 FLAGS = flags.FLAGS
 # What the `define_*_flags` of these names define.
-TRAINING_FLAGS = ("hidden_units", "steps", "learning_rate", "batch_size",
-                  "validate_every")
+TRAINING_FLAGS = ("hidden_units", "relevance_units", "steps", "learning_rate",
+                  "batch_size", "validate_every")
 LETOR_FLAGS = ("non_finite", "index_base")
 
 
@@ -57,7 +57,11 @@ def define_training_flags(hidden_units, steps, learning_rate):
   """
   default = trainer.Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
-                    "Sizes of the hidden layers of each tower.")
+                    "Sizes of the hidden layers of the ranker; empty for a "
+                    "linear one.")
+  flags.DEFINE_list("relevance_units", [*map(str, default.relevance_units)],
+                    "Sizes of the hidden layers of the tower that estimates "
+                    "relevance, which is not served.")
   flags.DEFINE_integer(
       "steps", steps, "Batches to train on." + (
           " By default ten passes over the log, but at least 200 batches and "
@@ -128,17 +132,22 @@ def settings(steps=None):
   if not 0 < FLAGS.learning_rate < math.inf:
     raise ValueError("--learning_rate must be a positive number, but is "
                      f"{FLAGS.learning_rate}.")
-  sizes = []
-  for size in FLAGS.hidden_units:
-    if not size.strip().isdecimal() or int(size) < 1:
-      raise ValueError(
-          "--hidden_units must be whole numbers of at least 1, such as "
-          f"512,256,128, but holds {size!r}.")
-    sizes.append(int(size))
   return trainer.Settings(
-      hidden_units=tuple(sizes), batch_size=FLAGS.batch_size,
+      hidden_units=_sizes("hidden_units"),
+      relevance_units=_sizes("relevance_units"), batch_size=FLAGS.batch_size,
       steps=FLAGS.steps or steps, learning_rate=FLAGS.learning_rate,
       validate_every=FLAGS.validate_every)
+
+
+def _sizes(flag):
+  """Sizes of hidden layers, the value of a flag."""
+  sizes = FLAGS[flag].value
+  for size in sizes:
+    if not size.strip().isdecimal() or int(size) < 1:
+      raise ValueError(
+          f"--{flag} must be whole numbers of at least 1, such as "
+          f"512,256,128, but holds {size!r}.")
+  return tuple(int(size) for size in sizes)
 
 
 def verbosity():

@@ -53,7 +53,7 @@ def main():
     else:
       with click_logs.read(folder) as log:
         found = click_logs.write_report(
-            log, click_logs.train(log).fitted, folder)
+            log, click_logs.train(log)[1], folder)
   click_logs.write_json({"diagnosis": found}, start)
 
 
@@ -73,7 +73,7 @@ def _check_flags():
         f"--{missing[0]} is missing; give --query, --position, --feedback and "
         "--features, or the --model_dir of `ultra-tfr fit-log`.")
   click_logs.check_training()
-  name = FLAGS.method[0]
+  name = FLAGS.method
   if not methods.find(name).estimates_examination:
     raise ValueError(
         f"--method {name} estimates no bias to report; take unbiased.")

@@ -42,12 +42,11 @@ def _fit(folder):
   start = time.monotonic()
   with click_logs.read(folder) as log:
     folder.remove("logs")
-    trained = click_logs.train(log, folder.claim("logs/"))
-    name, fitted = trained.name, trained.fitted
+    name, fitted = click_logs.train(log, folder.claim("logs/"))
     # One of another model would look like that of this one.
     folder.remove("report")
     fitted.save(folder)
-    results = {"method": name, "val_log_likelihood": trained.likelihoods,
+    results = {"method": name, "validation": fitted.validation,
                "summary": log.summary,
                "bias": fitted.bias and fitted.bias.to_config(),
                "history": fitted.history}

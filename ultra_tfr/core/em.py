@@ -26,6 +26,8 @@ GRADIENT, CURVATURE = range(2)
 NUM_SUMS = 2
 # The share of a full Newton step that the calibration takes at a time.
 _CALIBRATION_RATE = 0.2
+# Of the likelihood of hypotheses, for each batch: the last hundred count most.
+_EVIDENCE_DECAY = 0.99
 
 
 def step_size(step, initial, decay):
@@ -163,6 +165,30 @@ def click_rate_start(count, clicked, scale, smoothing):
   return scale * masking.safe_ratio(rate, largest, 1.0)
 
 
+def shrink_to_position(statistics, observations, num_distances):
+  """Lets each slot borrow from all slots of its position.
+
+  Args:
+    statistics: `[C * K * D, M]`, sums of which the first column is the count.
+    observations: how many at the mean of the position each slot gets.
+    num_distances: D. With 1 a slot is a position, and nothing is borrowed.
+
+  Returns:
+    `[C * K * D, M]`.
+
+  >>> shrink_to_position(tf.constant([[9.0, 3.0], [0.0, 0.0]]), 3.0, 2).numpy()
+  array([[12.,  4.],
+         [ 3.,  1.]], dtype=float32)
+  """
+  if num_distances == 1:
+    return statistics
+  slots = tf.reshape(
+      statistics, [-1, num_distances, tf.shape(statistics)[-1]])
+  total = tf.reduce_sum(slots, axis=1, keepdims=True)
+  mean = tf.math.divide_no_nan(total, total[..., :1])
+  return tf.reshape(slots + observations * mean, tf.shape(statistics))
+
+
 def constrain_examination(values, minimum):
   """0 < minimum <= theta <= 1.
 
@@ -259,7 +285,9 @@ class UpdateRule(NamedTuple):
     min_examination: the floor of theta.
     initial_scale: theta of the most clicked position at the start.
     initial_click_irrelevant: p0 / p1 at the start.
-    smoothing: pseudo-observations of the click-rate start.
+    smoothing: pseudo-observations of the click-rate start, and of a position's
+      mean in each of its slots.
+    num_distances: slots of a position, see `positions.browsing_slots`.
   """
 
   averaging: str
@@ -271,6 +299,7 @@ class UpdateRule(NamedTuple):
   initial_scale: float
   initial_click_irrelevant: float
   smoothing: float
+  num_distances: int = 1
 
 
 @functools.partial(tf.function, reduce_retracing=True)
@@ -280,7 +309,10 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
 
   Args:
     rule: `UpdateRule`.
-    state: a dict of the parameters, under the names of `PositionBias`.
+    state: a dict of the parameters, under the names of `PositionBias`:
+      "num_updates", "relevance_shift", "examination", and what there is of
+      "examination_unclicked", "click_irrelevant", "trust_positive" and
+      "trust_negative".
     averages: running statistics, "pointwise" `[C * K, 5]` and with learned
       pairwise trust bias "trust" `[C * K, K, 4]`.
     sums: the new sums, likewise, and "calibration" `[5]`.
@@ -299,19 +331,25 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
   averages = {
       key: average_statistics(value, sums[key], num_batches, mean_alpha)
       for key, value in averages.items()}
+  # How many of the observations that `seen` is the sum of make one.
   if rule.averaging == "statistics":
-    seen, rate = averages, tf.ones_like(alpha)
+    seen, rate, unit = averages, tf.ones_like(alpha), mean_alpha
   else:
-    seen, rate = sums, alpha
+    seen, rate, unit = sums, alpha, 1.0
   state = dict(state, num_updates=step + num_batches)
   state["relevance_shift"] = newton_step(
       state["relevance_shift"], sums["calibration"], _CALIBRATION_RATE)
   in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
+  shrink = functools.partial(
+      shrink_to_position, num_distances=rule.num_distances)
   updates = _examination_step(
-      rule, state, seen["pointwise"], averages["pointwise"], rate, in_warmup)
+      rule, state, shrink(seen["pointwise"], rule.smoothing * unit),
+      shrink(averages["pointwise"], rule.smoothing * mean_alpha), rate,
+      in_warmup)
   if rule.examination_is_fixed:
     # theta- follows from theta, the items and what they got: nobody gives it.
-    updates = {"examination_unclicked": updates["examination_unclicked"]}
+    updates = {name: value for name, value in updates.items()
+               if name == "examination_unclicked"}
   state.update(updates)
   if rule.trust_bias == "pairwise" and not rule.trust_is_fixed:
     shape = tf.concat(
@@ -325,9 +363,62 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
   return state, averages
 
 
+@functools.partial(tf.function, reduce_retracing=True)
+def m_steps(rules, states, averages, sums, evidence, log_likelihoods,
+            num_batches, initial_step, decay, warmup):
+  """One M step of each hypothesis, and what speaks for each.
+
+  Args:
+    rules: a tuple of `UpdateRule`, and so are `states`, `averages` and `sums`
+      of what `m_step` takes.
+    states: see there.
+    averages: see there.
+    sums: see there.
+    evidence: `[S]`, see `move_evidence`.
+    log_likelihoods: `[S]`, of the new batches by the present parameters.
+    num_batches: as in `m_step`, and so are the others.
+    initial_step: see there.
+    decay: see there.
+    warmup: see there.
+
+  Returns:
+    The new states, averages and evidence.
+  """
+  new_states, new_averages = zip(*(
+      m_step(*parts, num_batches, initial_step, decay, warmup)
+      for parts in zip(rules, states, averages, sums)))
+  # While tables start from click rates none is a hypothesis's own.
+  in_warmup = tf.logical_and(
+      rules[0].starts_from_clicks, states[0]["num_updates"] < warmup)
+  return new_states, new_averages, tf.where(
+      in_warmup, evidence,
+      move_evidence(evidence, log_likelihoods, num_batches))
+
+
+def move_evidence(evidence, log_likelihoods, num_batches):
+  """The running log-likelihood of hypotheses: .99 of the old, and the new.
+
+  It is of batches by what was known before them (prequential: Dawid, 1984), so
+  no hypothesis is judged by what it has learned from.
+
+  Args:
+    evidence: `[S]`.
+    log_likelihoods: `[S]`, sums over `num_batches` batches.
+    num_batches: a scalar.
+
+  Returns:
+    `[S]`, of which the largest is 0, since only differences count.
+
+  >>> move_evidence(tf.zeros([2]), tf.constant([-7.0, -5.0]), 1.0).numpy()
+  array([-2.,  0.], dtype=float32)
+  """
+  evidence = tf.pow(_EVIDENCE_DECAY, num_batches) * evidence + log_likelihoods
+  return evidence - tf.reduce_max(evidence)
+
+
 def _examination_step(rule, state, seen, average, rate, in_warmup):
   """New theta and theta-, or p1 and p0, from statistics or click rates."""
-  theta, unclicked = state["examination"], state["examination_unclicked"]
+  theta = state["examination"]
   shape = tf.concat([tf.shape(theta), [examination.NUM_STATISTICS]], 0)
   seen, average = tf.reshape(seen, shape), tf.reshape(average, shape)
   start = constrain_examination(
@@ -348,8 +439,8 @@ def _examination_step(rule, state, seen, average, rate, in_warmup):
     p0 = tf.where(irrelevant > 0, p0, 0.0)
     return {"examination": choose(p1, start),
             "click_irrelevant": choose(
-                p0, rule.initial_click_irrelevant * start),
-            "examination_unclicked": unclicked}
+                p0, rule.initial_click_irrelevant * start)}
+  unclicked = state["examination_unclicked"]
   new, new_unclicked = examination_estimates(seen, theta, unclicked)
 
   def constrain(values):

@@ -98,3 +98,38 @@ def find_slots(positions, contexts, num_positions, num_contexts, pool=False):
   valid = tf.logical_and(valid, tf.logical_not(overflow))
   index = tf.where(valid, tables * num_positions + ranks - 1, 0)
   return Slots(index, valid, overflow, num_positions, num_contexts)
+
+
+def browsing_slots(slots, clicked, num_distances):
+  """Splits the slot of each item by the distance to the last click above it.
+
+  What users look at next depends on where they clicked before. The slot is
+  known once the clicks are, and given the clicks above it the click on an item
+  is independent of the rest.
+
+  Args:
+    slots: `Slots` by position.
+    clicked: `[B, L]` booleans, c > 0.
+    num_distances: D, rows for each position: the first one for items without a
+      click above, one for each distance 1 .. D - 2, and the last one for all
+      that are larger.
+
+  Returns:
+    `Slots` of tables `[C, K * D]`.
+
+  Source: the user browsing model of Dupret & Piwowarski, SIGIR 2008.
+
+  >>> slots = find_slots(tf.constant([[1.0, 2.0, 3.0]]), None, 3, 1)
+  >>> browsing_slots(slots, tf.constant([[True, False, False]]), 3).index
+  <tf.Tensor: shape=(1, 3), dtype=int32, numpy=array([[0, 4, 8]], dtype=int32)>
+  """
+  ranks = slots.index % slots.num_positions + 1
+  clicks = tf.where(tf.logical_and(slots.valid, clicked), ranks, 0)
+  is_above = clicks[:, tf.newaxis, :] < ranks[:, :, tf.newaxis]
+  last = tf.reduce_max(
+      tf.where(is_above, clicks[:, tf.newaxis, :], 0), axis=2)
+  distance = tf.where(
+      last > 0, tf.minimum(ranks - last, num_distances - 1), 0)
+  return slots._replace(
+      index=slots.index * num_distances + distance,
+      num_positions=slots.num_positions * num_distances)

@@ -14,7 +14,7 @@ from ultra_tfr.core import trust
 
 
 def item_pair_weights(second_clicked, relevance_logits, click_relevant,
-                      click_irrelevant):
+                      click_irrelevant, mixture=None):
   """The closed form: a product of one factor of a and one of b.
 
       [beta_a / pi_a] * [(1 - beta_b) / (1 - pi_b)]    where c_b = 0
@@ -29,6 +29,8 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
     relevance_logits: `[B, L]`, the logit of beta.
     click_relevant: `[B, L]`, p1 of each item's position.
     click_irrelevant: `[B, L]`, p0 of each item's position.
+    mixture: `[S]`, if the three before have S hypotheses on a first axis: what
+      the weights of each count for in the sum.
 
   Returns:
     `[B, L, L]`, meaningful where c_a > c_b.
@@ -45,9 +47,14 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
   inverse = 1.0 / masking.floor_probability(click_relevant)
   # The factor of a depends on whether b was clicked, so the select has to wait
   # until the pairs are formed.
-  both = inverse[:, :, tf.newaxis] * inverse[:, tf.newaxis, :]
-  one = first[:, :, tf.newaxis] * second[:, tf.newaxis, :]
-  return tf.where(second_clicked[:, tf.newaxis, :], both, one)
+  def products(of_a, of_b):
+    if mixture is None:
+      return of_a[:, :, tf.newaxis] * of_b[:, tf.newaxis, :]
+    return tf.einsum("sbi,sbj->bij", of_a * mixture[:, tf.newaxis, tf.newaxis],
+                     of_b)
+
+  return tf.where(second_clicked[:, tf.newaxis, :],
+                  products(inverse, inverse), products(first, second))
 
 
 def trust_pair_weights(second_clicked, model, examined_b, normalize_trust):

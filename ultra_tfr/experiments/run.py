@@ -91,9 +91,8 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_model(
       task.train_features.shape[1],
-      scorers.feature_preprocessing(task.train_features), method.num_heads,
-      settings.hidden_units, settings.activation, settings.layer_norm,
-      settings.dropout)
+      scorers.feature_preprocessing(task.train_features),
+      **method.model_arguments(settings))
   loss, bias, callbacks = method.build(
       task.num_positions, feedback, task.true_examination)
   if method.starts_relevance:

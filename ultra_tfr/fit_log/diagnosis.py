@@ -49,6 +49,8 @@ class Diagnosis:
       training, or None.
     sentences: what this means, for people.
     warnings: why debiasing may hurt, for people.
+    hypotheses: what speaks for each hypothesis about the users, see
+      `PositionBias.hypotheses`; None if the method has but one.
   """
 
   method: str
@@ -67,6 +69,7 @@ class Diagnosis:
   weight_clipped: Optional[float]
   sentences: list
   warnings: list
+  hypotheses: Optional[dict] = None
 
   def to_json(self):
     """The findings as nested dicts, NaN as None."""
@@ -104,7 +107,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
     raise ValueError(
         "The model was trained by a method that estimates no bias; diagnose "
         "one that was trained by 'unbiased' or 'unbiased-ipw'.")
-  sample = draw(log, fitted.model, max_requests)
+  sample = draw(log, fitted, max_requests)
   size = len(log.positions)
   options = {"replicates": replicates, "level": level, "seed": seed}
   bias = fitted.bias
@@ -155,7 +158,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       trust={name: getattr(bias, name)
              for name in ("trust_positive", "trust_negative")
              if getattr(bias, name) is not None},
-      click_irrelevant=irrelevant,
+      click_irrelevant=irrelevant, hypotheses=bias.hypotheses,
       history=fitted.history,
       num_requests=len(np.unique(sample.requests)),
       num_items_clicked=int(sample.clicked.sum()),
@@ -203,12 +206,12 @@ class LogSample(NamedTuple):
   is_complete: bool
 
 
-def draw(log, model, max_requests=200000):
+def draw(log, fitted, max_requests=200000):
   """Takes requests of all parts, in equal shares, with predictions.
 
   Args:
     log: a `ClickLog`.
-    model: a Keras model of its features.
+    fitted: a `fit_log.training.FittedLog` with a bias.
     max_requests: how many at most, but for what rounding up adds, so that
       memory is bounded.
 
@@ -225,15 +228,15 @@ def draw(log, model, max_requests=200000):
     count = math.ceil(wanted / _BATCH)
     # Files of a part are random samples of it: the first ones will do.
     for batch in log.parts[part].batches(math.ceil(wanted / count)):
-      columns.append(_flat(batch, model))
+      columns.append(_flat(batch, fitted))
       wanted -= len(batch.requests)
       if wanted <= 0:
         break
   return LogSample(*map(np.concatenate, zip(*columns)), share == 1.0)
 
 
-def _flat(batch, model):
-  _, relevance = scoring.predict(model, batch)
+def _flat(batch, fitted):
+  _, relevance = scoring.predict(fitted.model, batch)
   counts = batch.weights > 0
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [
@@ -241,4 +244,4 @@ def _flat(batch, model):
           batch.items, batch.positions.astype(np.int64), batch.places,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
           batch.weights.astype(np.float64), batch.randomized,
-          relevance)]
+          relevance[fitted.bias.relevance_head])]

@@ -19,6 +19,8 @@ DISAGREEMENT = 0.1
 BEYOND = 2.0
 # Below this share of the clicks, few of them decide.
 SMALL_SAMPLE = 0.1
+# Hypotheses that are closer than this, in log-likelihood, are equally good.
+UNDECIDED = 3.0
 # More contexts than this get one sentence together.
 _MOST_CONTEXTS = 6
 
@@ -34,6 +36,7 @@ def explain(diagnosis, level):
     Two lists of sentences: findings, and warnings that debiasing may hurt.
   """
   sentences, warnings = [], []
+  _about_users(diagnosis, sentences)
   _about_curves(diagnosis, sentences, level)
   _about_swaps(diagnosis, sentences, warnings)
   _about_logger(diagnosis, sentences, warnings)
@@ -42,6 +45,22 @@ def explain(diagnosis, level):
   _about_weights(diagnosis, sentences, warnings)
   _about_method(diagnosis, sentences)
   return sentences, warnings
+
+
+def _about_users(diagnosis, sentences):
+  if not diagnosis.hypotheses:
+    return
+  (_, first), (_, second), *_ = diagnosis.hypotheses.items()
+  if second["behind"] < UNDECIDED:
+    sentences.append(
+        f"Whether {first['words']}, or {second['words']}, the feedback does "
+        "not tell; the first is taken.")
+    return
+  sentences.append(
+      f"Of {len(diagnosis.hypotheses)} hypotheses about the users, the "
+      f"feedback speaks for this one: {first['words']}. The next one, that "
+      f"{second['words']}, made it less likely by {second['behind']:.0f} (a "
+      "difference of log-likelihoods; below 3 nothing would be decided).")
 
 
 def _about_curves(diagnosis, sentences, level):

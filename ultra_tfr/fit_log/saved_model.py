@@ -54,25 +54,30 @@ def describe(config):
   ...     {"name": "f", "mean": 0.0, "variance": 1.0, "missing": 0.0}]}
   >>> model = scorers.build_log_model(statistics, 2, (4,), "relu", False)
   >>> list(describe(model.get_config()).values())
-  [2, [4], 'relu', False, 0.0]
+  [2, [4], 'relu', False, 0.0, [4], 1]
   """
   towers = [layer["config"]["layers"] for layer in config["layers"]
             if layer["class_name"] == "Sequential"]
 
-  def values(kind, name):
-    return [layer["config"][name] for layer in towers[0]
+  def values(kind, name, towers=towers):
+    return [layer["config"][name] for layers in towers for layer in layers
             if layer["class_name"] == kind]
 
+  # The ranking score, and then relevance.
+  *hidden_units, _ = values("Dense", "units", towers[:1])
+  *relevance_units, num_relevance = (
+      values("Dense", "units", towers[1:2]) or [*hidden_units, 1])
   activation = [*values("Activation", "activation"), "elu"][0]
   if not isinstance(activation, str):  # Anything else may be code.
     raise ValueError(
         "The `activation` must be a name, such as 'elu', for the model to be "
         f"saved and loaded, but is {activation!r:.60}.")
   return {
-      "num_heads": len(towers), "hidden_units": values("Dense", "units")[:-1],
+      "num_heads": len(towers), "hidden_units": hidden_units,
       "activation": activation,
       "layer_norm": bool(values("LayerNormalization", "name")),
-      "dropout": [*values("Dropout", "rate"), 0.0][0]}
+      "dropout": [*values("Dropout", "rate"), 0.0][0],
+      "relevance_units": relevance_units, "num_relevance": num_relevance}
 
 
 def read_description(path):
@@ -186,7 +191,8 @@ def _check_towers(statistics, towers, size):
     raise ValueError("its activation is no name")
   embedded = sum(part["bins"] if "bins" in part else len(part["vocabulary"])
                  for part in statistics["text"])
-  smallest = embedded + towers["num_heads"] * sum(towers["hidden_units"])
+  smallest = embedded + sum(towers["hidden_units"]) + sum(
+      towers["relevance_units"])
   if smallest * np.dtype(np.float32).itemsize > size:
     raise ValueError(f"{size} bytes are too few for it")
 

@@ -9,18 +9,21 @@ from ultra_tfr.feedback import split_heads
 
 
 def click_probability(bias, relevance, batch):
-  """P(feedback > 0) of items by a bias and their relevance.
+  """P(feedback > 0) of items, given what was clicked above them.
 
   Args:
     bias: a `Bias`.
-    relevance: `[B, L]` probabilities.
+    relevance: of `predict`.
     batch: a `LoggedBatch`.
 
   Returns:
     `[B, L]`.
   """
-  relevant, irrelevant, _ = bias.at(batch.positions, batch.contexts)
+  relevant, irrelevant = bias.given_clicks(
+      batch.positions, batch.contexts,
+      (batch.feedback > 0) & (batch.weights > 0))
   irrelevant = 0.0 if irrelevant is None else irrelevant
+  relevance = relevance[bias.relevance_head]
   return relevant * relevance + irrelevant * (1.0 - relevance)
 
 
@@ -74,11 +77,11 @@ def predict(model, batch):
     batch: a `LoggedBatch`.
 
   Returns:
-    A tuple of `[B, L]` ranking scores and `[B, L]` probabilities, or None for a
-    model without a relevance head.
+    A tuple of `[B, L]` ranking scores and `[S, B, L]` probabilities, those of
+    each relevance head, or None for a model without one.
   """
   inputs = {name: tf.constant(value) for name, value in
             requests_lib.model_inputs(batch).items()}
   heads = split_heads(model(inputs, training=False))
-  relevance = tf.sigmoid(heads[1]).numpy() if len(heads) > 1 else None
+  relevance = tf.sigmoid(heads[1:]).numpy() if len(heads) > 1 else None
   return heads[0].numpy(), relevance

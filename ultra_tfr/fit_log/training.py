@@ -166,8 +166,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_log_model(
-      log.statistics, method.num_heads, settings.hidden_units,
-      settings.activation, settings.layer_norm, settings.dropout)
+      log.statistics, **method.model_arguments(settings))
   loss, bias, callbacks = method.build(
       len(log.positions),
       "click" if log.feedback_kind == "binary" else "dwell",
@@ -205,26 +204,6 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       if name == "examination_change" or not name.startswith("examination_")}
   return FittedLog(model, estimated, log.schema(), {"step": [*steps], **curves},
                    _validation(keeper))
-
-
-def likeliest(fitted):
-  """The training under which the clicks of the validation part are likeliest.
-
-  EM may end at another bias from another start, above all where users trust
-  what stands high. The bias and relevance that explain held-out clicks better
-  are mostly nearer to the truth: on simulated logs `unbiased-trust` won where
-  there was trust bias, and `unbiased` where there was none.
-
-  Args:
-    fitted: a dict of `FittedLog` by name, of methods that predict clicks.
-
-  Returns:
-    A name, the first one of equals and where there are no clicks to tell.
-  """
-  def value(name):
-    found = fitted[name].validation.get("log_likelihood")
-    return -np.inf if found is None else found
-  return max(fitted, key=value)
 
 
 def _validation(keeper):

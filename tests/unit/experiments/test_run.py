@@ -271,7 +271,7 @@ def test_every_method(name, task, dwell_task):
 
 
 @pytest.mark.parametrize("name, is_guarded", [
-    ("unbiased", True), ("unbiased-trust", True), ("unbiased-ipw", False),
+    ("unbiased", True), ("unbiased-ipw", False),
     ("naive-pairwise", False), ("dla", False)])
 def test_the_guard_sees_the_held_out_lists_each_epoch(
     name, is_guarded, task, monkeypatch):

@@ -11,7 +11,7 @@ from ultra_tfr.fit_log import training
 
 def test_rows_are_those_of_the_log():
   log, fitted = click_logs.easy()
-  sample = diagnosis.draw(log, fitted.model)
+  sample = diagnosis.draw(log, fitted)
   table = click_logs.simulated()[0]
   assert sample.is_complete
   assert {len(column) for column in sample[:-1]} == {len(table)}
@@ -24,7 +24,8 @@ def test_rows_are_those_of_the_log():
   np.testing.assert_array_equal(sample.clicked, np.concatenate(
       [batch.feedback[batch.positions > 0] > 0 for batch in batches]))
   relevance = np.concatenate([
-      scoring.predict(fitted.model, batch)[1][batch.positions > 0]
+      scoring.predict(fitted.model, batch)[1][
+          fitted.bias.relevance_head][batch.positions > 0]
       for batch in batches])
   np.testing.assert_allclose(sample.relevance, relevance, rtol=1e-4)
   assert np.unique(sample.requests, return_counts=True)[1].tolist() == (
@@ -36,17 +37,17 @@ def test_rows_are_those_of_the_log():
 @pytest.mark.parametrize("most", [1, 50, 1500, 5999])
 def test_at_most_so_many_requests(most):
   log, fitted = click_logs.easy()
-  sample = diagnosis.draw(log, fitted.model, most)
+  sample = diagnosis.draw(log, fitted, most)
   assert not sample.is_complete
   # Each of the three parts is rounded up to equal batches.
   assert most <= len(np.unique(sample.requests)) <= most + 3 * 6
-  again = diagnosis.draw(log, fitted.model, most)
+  again = diagnosis.draw(log, fitted, most)
   np.testing.assert_array_equal(sample.requests, again.requests)
 
 
 def test_parts_have_equal_shares():
   log, fitted = click_logs.easy()
-  sample = diagnosis.draw(log, fitted.model, 600)
+  sample = diagnosis.draw(log, fitted, 600)
   for part, count in (("train", 480), ("valid", 60), ("test", 60)):
     requests = np.concatenate(
         [batch.requests for batch in log.parts[part].batches(1000)])
@@ -60,7 +61,7 @@ def test_rows_of_weight_0_are_left_out():
   with click_logs.read(
       click_logs.with_column(table, "w", weights.astype(float)),
       columns=click_logs.columns(weight="w")) as log:
-    sample = diagnosis.draw(log, fitted.model)
+    sample = diagnosis.draw(log, fitted)
   assert sorted(sample.weights) == sorted(weights[weights > 0])
   assert (sample.positions > 0).all()
 
@@ -68,7 +69,7 @@ def test_rows_of_weight_0_are_left_out():
 def test_places_are_those_of_the_log_where_positions_are_pooled():
   with click_logs.read(click_logs.small(), num_positions=2) as log:
     fitted = training.fit(log, "unbiased", click_logs.SHORT)
-    sample = diagnosis.draw(log, fitted.model)
+    sample = diagnosis.draw(log, fitted)
   assert set(sample.positions) == {1, 2}
   assert set(sample.places) == set(range(1, len(click_logs.POSITIONS) + 1))
   for place, position in ((1, 1), (2, 2), (3, 2)):

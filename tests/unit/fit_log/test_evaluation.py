@@ -47,7 +47,7 @@ class _World:
     def rank(batch):
       relevance = self.attraction(batch)
       noise = deviation * generator.normal(size=relevance.shape)
-      return relevance + noise, relevance
+      return relevance + noise, relevance[np.newaxis]
     return rank
 
   def true_dcg(self, deviation, gain):

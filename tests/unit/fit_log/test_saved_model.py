@@ -26,7 +26,8 @@ _STATISTICS = {
     "text": [{"name": "colour", "vocabulary": ["red", "blue"]},
              {"name": "brand", "bins": 7}]}
 _TOWERS = {"num_heads": 2, "hidden_units": [4, 3], "activation": "relu",
-           "layer_norm": False, "dropout": 0.25}
+           "layer_norm": False, "dropout": 0.25, "relevance_units": [5, 2],
+           "num_relevance": 4}
 _SAVED_BY_0_1_0 = (
     program_files.ROOT / "tests" / "support" / "saved_0_1_0" / "model_dir")
 _REMEDY = r"train it again by `ultra-tfr fit-log`\.$"
@@ -91,14 +92,13 @@ def _bewitch(path, marker):
 
 @pytest.mark.parametrize("changes", [
     {}, {"hidden_units": []}, {"layer_norm": True, "dropout": 0.0},
-    {"num_heads": 1}])
+    {"num_heads": 1, "relevance_units": [4, 3], "num_relevance": 1}])
 def test_a_model_is_built_again_from_its_description(tmp_path, changes):
   towers = {**_TOWERS, **changes}
   model = scorers.build_log_model(_STATISTICS, **towers)
   model.save(str(tmp_path / "model.keras"), save_format="keras")
   found = saved_model.describe(model.get_config())
-  if changes.get("hidden_units", 1):
-    assert found == towers
+  assert found == towers
   assert json.loads(json.dumps(found)) == found
   for given in (found, None):  # 0.1.0 described it in the file alone.
     np.testing.assert_array_equal(

@@ -1,6 +1,5 @@
 """Tests of ultra_tfr.fit_log.training: the choice among trainings by clicks."""
 
-import types
 
 import numpy as np
 import pytest
@@ -8,17 +7,6 @@ import pytest
 import click_logs
 from ultra_tfr import methods
 from ultra_tfr.fit_log import training
-
-
-@pytest.mark.parametrize("values, expected", [
-    ([-0.3, -0.2], "b"), ([-0.2, -0.3], "a"), ([-0.2, -0.2], "a"),
-    ([None, -0.2], "b"), ([None, None], "a")])
-def test_the_likeliest(values, expected):
-  fitted = {name: types.SimpleNamespace(validation={"log_likelihood": value})
-            for name, value in zip("ab", values)}
-  assert training.likeliest(fitted) == expected
-  assert training.likeliest(
-      {"c": types.SimpleNamespace(validation={})}) == "c"
 
 
 def test_which_methods_predict_clicks():

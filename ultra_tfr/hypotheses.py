@@ -1,0 +1,133 @@
+"""What users may be like: hypotheses that a bias layer holds side by side.
+
+EM ends where it starts from, and no single model of users is right everywhere.
+So a `PositionBias` with `trust_bias="auto"` runs all of these in one training,
+each with tables and relevance logits of its own, and the likelihood of what
+users did tells which to believe.
+"""
+
+import dataclasses
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ultra_tfr.core import examination
+from ultra_tfr.core import positions as positions_lib
+
+# Slots of a position where users browse: no click above, a click at each
+# distance up to 8, and further up.
+NUM_DISTANCES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+  """One hypothesis about the users.
+
+  Attributes:
+    name: a word, for logs and files.
+    browses: whether examination depends on the last click above, and not on
+      the position alone.
+    click_irrelevant: p0 at the start, as a share of p1.
+    words: what it says of users, in plain words.
+  """
+
+  name: str
+  browses: bool
+  click_irrelevant: float
+  words: str
+
+
+HYPOTHESES = (
+    Hypothesis("position", False, 0.02,
+               "users look at each position by itself"),
+    Hypothesis("trust", False, 0.3,
+               "users look at each position by itself, and trust what stands "
+               "high"),
+    Hypothesis("browsing", True, 0.02,
+               "where users look depends on where they clicked before"),
+    Hypothesis("browsing_trust", True, 0.3,
+               "where users look depends on where they clicked before, and "
+               "they trust what stands high"),
+)
+# What browsing means if after a click examination is below this share.
+_STOPS, _STOPPING = 0.2, "users stop after a click"
+
+
+class ClickModel(NamedTuple):
+  """The variables of one hypothesis about the users, in a `PositionBias`.
+
+  Attributes:
+    hypothesis: a `Hypothesis`.
+    suffix: of the names of its variables and sums in the layer.
+    num_distances: D, slots of a position.
+    variables: a dict by name: "examination" `[C, K * D]` and others.
+  """
+
+  hypothesis: Hypothesis
+  suffix: str
+  num_distances: int
+  variables: dict[str, tf.Variable]
+
+  def slots(self, slots: positions_lib.Slots,
+            clicked: tf.Tensor) -> positions_lib.Slots:
+    """Where items look up these variables, from slots by position."""
+    if self.num_distances == 1:
+      return slots
+    return positions_lib.browsing_slots(slots, clicked, self.num_distances)
+
+  def num_slots(self, num_positions: int) -> int:
+    """How many slots of a context can be seen at all.
+
+    At position k a click above is at a distance of k - 1 at most.
+    """
+    return sum(min(k, self.num_distances)
+               for k in range(1, num_positions + 1))
+
+  def key(self, name: str) -> str:
+    """The layer's name for a sum of the hypothesis."""
+    return name + self.suffix if name != "trust" else name
+
+  def own(self, sums: dict[str, Any]) -> dict[str, Any]:
+    """What of the layer's sums is of this hypothesis, without the suffix."""
+    return {name: sums[self.key(name)]
+            for name in ("pointwise", "calibration", "trust")
+            if self.key(name) in sums}
+
+  def by_position(self, name: str, seen: tf.Tensor) -> tf.Tensor:
+    """A table by position: means over the distances that were seen.
+
+    Args:
+      name: of the variable.
+      seen: running statistics `[C, K, D, 5]`, see `examination`.
+
+    Returns:
+      `[C, K]`.
+    """
+    table = tf.convert_to_tensor(self.variables[name])
+    if self.num_distances == 1:
+      return table
+    table = tf.reshape(table, tf.shape(seen)[:3])
+    count = seen[..., examination.COUNT]
+    total = tf.reduce_sum(count, axis=2)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(count * table, axis=2), total)
+    return tf.where(total > 0, mean, table[..., 0])
+
+  def words(self, seen: tf.Tensor) -> str:
+    """What the hypothesis says, with what its tables found.
+
+    Args:
+      seen: as in `by_position`.
+
+    Returns:
+      A clause in plain words.
+    """
+    if self.num_distances == 1:
+      return self.hypothesis.words
+    table = tf.reshape(self.variables["examination"], tf.shape(seen)[:3])
+    count = seen[:, :, 1:, examination.COUNT]
+    after = tf.reduce_sum(count * table[:, :, 1:])
+    without_click = tf.reduce_sum(count * table[:, :, :1])
+    if float(after) < _STOPS * float(without_click):
+      return _STOPPING
+    return self.hypothesis.words
