@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from catalogue import CATALOGUE
-from catalogue import CONSTRUCTORS
+from constructors import CONSTRUCTORS
 
 
 def _name(value):
