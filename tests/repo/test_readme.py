@@ -70,7 +70,7 @@ def test_code_runs(code):
       (features, clicks)).repeat(2)}
   exec(code, names)
   assert any(np.any(a != b) for a, b in zip(before, model.get_weights()))
-  assert names["bias"].examination.shape == (1, 10)
+  assert names["bias"].tables()["examination"].shape == (1, 10)
 
 
 @pytest.mark.parametrize("words", _CALLS, ids=" ".join)
