@@ -415,14 +415,14 @@ class PositionBias(base.LearningLayer):
       ValueError: if the heads are neither.
     """
     size = len(self.models)
+    # Of a single one there may be a preference head, too.
+    if len(heads) not in (1, 2, 1 + size, 3 if size == 1 else 2):
+      raise ValueError(
+          f"`y_pred` must have {1 + size} heads for the layer {self.name!r}, a "
+          f"ranking score and {size} relevance logit(s), or one for all, or "
+          f"scores alone, but has {len(heads)} heads; see `build_model`.")
     if self.has_own_heads(heads):
       return tf.stack(heads[1:1 + size])
-    if len(heads) > 2:
-      raise ValueError(
-          f"The {size} hypotheses of the layer {self.name!r} need `y_pred` "
-          f"with {1 + size} heads, [lists, items, {1 + size}], with one "
-          f"relevance logit for all, or with scores alone, but it has "
-          f"{len(heads)}; build the model with `num_relevance={size}`.")
     shifts = tf.stack([
         model.variables["relevance_shift"] for model in self.models])
     return heads[-1] + tf.stop_gradient(shifts[:, tf.newaxis, tf.newaxis])

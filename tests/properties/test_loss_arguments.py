@@ -208,7 +208,8 @@ def test_unknown_arguments_of_the_paper_preset_are_errors():
 
 
 @pytest.mark.parametrize("y_true, y_pred, message", [
-    (np.zeros([2, 3]), np.zeros([2, 3, 4]), r"`y_pred` .*\(2, 3, 4\); stack"),
+    (np.zeros([2, 3]), np.zeros([2, 3, 4]),
+     "`y_pred` must have 2 heads .*but has 4 heads; see"),
     (np.zeros([2, 3]), np.zeros([2]), r"`y_pred` .*shape \(2,\)"),
     (np.zeros([2]), np.zeros([2, 3]), r"`y_true` .*\(2,\); build it with"),
     (np.zeros([2, 3, 4]), np.zeros([2, 3]), r"`y_true` .*\(2, 3, 4\)"),

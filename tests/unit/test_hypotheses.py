@@ -193,8 +193,8 @@ def test_with_scores_alone_each_hypothesis_has_a_shift():
 def test_other_numbers_of_heads_are_errors():
   layer = PositionBias(3, trust_bias="auto")
   with pytest.raises(ValueError, match=(
-      r"The 4 hypotheses of the layer 'position_bias' need `y_pred` with 5 "
-      r"heads, \[lists, items, 5\], .* it has 3; build the model with")):
+      "`y_pred` must have 5 heads for the layer 'position_bias', a ranking "
+      r"score and 4 relevance logit\(s\), .* but has 3 heads; see `bui")):
     UnbiasedPairwiseLoss(layer)([[1., 0., 0.]], tf.zeros([1, 3, 3]))
 
 

@@ -20,6 +20,9 @@ _REMEDY = "train it again by `ultra-tfr fit-log`"
 _FEATURE = {"name": str, "mean": float, "variance": float, "missing": float}
 _MATRICES = ([[[float]]], None)
 # Of log.json, see `output.has_form`.
+_HYPOTHESIS = {"words": str, "share": float, "behind": float}
+# What of a bias is no table.
+_NO_CHANCES = ("method", "hypotheses", "relevance_head")
 _FORM = {
     "schema": {
         "columns": {"query": str, "position": str, "feedback": str,
@@ -135,11 +138,17 @@ def _check_schema(schema):
 
 def _check_bias(bias, num_contexts, num_positions):
   shape = (num_contexts, num_positions)
+  hypotheses, head = bias.get("hypotheses"), bias.get("relevance_head", 0)
+  if not output.has_form(hypotheses, (None, {str: _HYPOTHESIS})) or (
+      head not in range(len(hypotheses or [None]))):
+    raise ValueError("its hypotheses are none")
   for name, value in bias.items():
-    if name == "method" or value is None:
+    if name in _NO_CHANCES or value is None:
       continue
     values = np.array(value, np.float64)
     wanted = shape + shape[1:] * name.startswith("trust")
+    if name.startswith("browsing"):  # Also by distance.
+      wanted += values.shape[2:3] or (1,)
     if values.shape != wanted or not ((values >= 0) & (values <= 1)).all():
       raise ValueError(f"its {name} are no chances of that many positions")
   relevant = np.array(bias["click_relevant"])
