@@ -23,9 +23,9 @@ class _PointwiseLoss(base.LearningLoss):
     super().__init__(position_bias, PositionBias, reduction, name)
     if position_bias.trust_bias not in (None, "position"):
       raise ValueError(
-          f"`{type(self).__name__}` is pointwise and of one click model, but "
-          f"`position_bias` has `trust_bias={position_bias.trust_bias!r}`; "
-          "take None or 'position'.")
+          f"`{type(self).__name__}` is pointwise, but `position_bias` has "
+          f"`trust_bias={position_bias.trust_bias!r}`; take None or "
+          "'position'.")
 
   def _learn(self, batch):
     # A scorer without a bias term needs the shift to be a logit.

@@ -251,7 +251,7 @@ def test_items_of_weight_0_are_no_clicks_to_predict():
     evaluator = evaluation.LogEvaluator(
         Bias("flat", np.full((2, 5), 0.5)), True, replicates=2)
     evaluator.add("all", log.parts["test"], lambda batch: (
-        -batch.positions, np.where(batch.weights > 0, 1.0, 0.0)))
+        -batch.positions, np.where(batch.weights > 0, 1.0, 0.0)[np.newaxis]))
   found = evaluator.results()["all"]
   # Every click and every other item has the chance 1/2.
   assert found["perplexity"] == pytest.approx(2)

@@ -15,6 +15,7 @@ from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import scoring
 from ultra_tfr.fit_log import training
+from ultra_tfr.hypotheses import HYPOTHESES
 from ultra_tfr.layers import PositionBias
 
 # Models of these are made in half the time.
@@ -76,7 +77,10 @@ def test_what_comes_out(method, feedback, features, context, valid, tmp_path):
   assert np.isfinite(scores).all() and scores.std() > 0
   has_bias = method != "naive-pairwise"
   assert list(fitted.history) == [
-      "step", "loss", *(["examination_change", "weight_clipped"] * has_bias),
+      "step", "loss", *(["examination_change"] * has_bias),
+      *((f"hypothesis_{hypothesis.name}" for hypothesis in HYPOTHESES)
+        if method == "unbiased" else ()),
+      *(["weight_clipped"] * has_bias),
       *(["val_snips_dcg@10"] * bool(valid)),
       *(["val_log_likelihood"] * bool(valid and has_bias)),
       *(["val_lead", "logged_order_weight"] * bool(
