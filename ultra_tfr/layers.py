@@ -163,9 +163,9 @@ class PositionBias(base.LearningLayer):
     else:
       for name, variable in self.models[0].variables.items():
         setattr(self, name, variable)
-    weight = logged_order_weight
-    self.logged_order_weight = None if weight is None else self._parameter(
-        "logged_order_weight", weight)
+    self.logged_order_weight = (
+        None if logged_order_weight is None else
+        self._parameter("logged_order_weight", logged_order_weight))
     shapes: dict[str, tuple[int, ...]] = {}
     for model in self.models:
       size = self.num_contexts * self.num_positions * model.num_distances
@@ -229,15 +229,15 @@ class PositionBias(base.LearningLayer):
 
   def _hypotheses(self, examination_model, initial_click_irrelevant):
     """The `Hypothesis` that the layer holds."""
+    found = [h for h in hypotheses_lib.HYPOTHESES
+             if self.trust_bias == AUTO and examination_model is None or
+             h.browses == (examination_model == "browsing")]
     if self.trust_bias == AUTO:
-      return [h for h in hypotheses_lib.HYPOTHESES
-              if examination_model in (
-                  None, "browsing" if h.browses else "position")]
-    like = hypotheses_lib.HYPOTHESES[2 * (examination_model == "browsing")]
-    if initial_click_irrelevant is None:
-      return [like]
-    return [dataclasses.replace(
-        like, click_irrelevant=initial_click_irrelevant)]
+      return found
+    # A single one is that with little noise, unless its start is given.
+    share = initial_click_irrelevant
+    return found[:1] if share is None else [
+        dataclasses.replace(found[0], click_irrelevant=share)]
 
   def _create_model(self, hypothesis, suffix, examination, trust_positive,
                     trust_negative):
