@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a method on LETOR files with simulated feedback",
     "compare": "train all methods on simulated feedback, and compare them",
     "fit-log": "train a ranker on a click log, and report position bias",
+    "score": "rank new items by a model of fit-log",
     "diagnose": "report the position bias of a click log",
     "evaluate-log": "judge rankers by a click log, without labels",
     "simulate-ab": "let two rankers serve simulated users, and compare",

@@ -1,4 +1,4 @@
-"""Tests of `ultra-tfr fit-log`, `diagnose` and `evaluate-log`."""
+"""Tests of `ultra-tfr fit-log`, `diagnose`, `evaluate-log` and `score`."""
 
 import json
 import os
@@ -42,6 +42,11 @@ def _evaluate(models, log, *more):
           "--replicates=20", *more]
 
 
+def _score(log, *more):
+  return ["score", "--model_dir=model", f"--log={log}", "--out=scored.csv",
+          *more]
+
+
 _GOOD = {
     "fit": _fit("model", "--json=fit.json", "--seed=3",
                 randomized="randomized"),
@@ -61,8 +66,9 @@ _GOOD = {
     "naive all": _evaluate("naive", "second.csv"),
     "odd all": _evaluate("model", "odd.csv", "--max_weight=2",
                          "--max_rejected=0.05"),
+    "score": _score("second.csv", "--keep=item_id,device", "--json=score.json"),
     **{f"help {name}": [name, "--help"]
-       for name in ("fit-log", "diagnose", "evaluate-log")},
+       for name in ("fit-log", "diagnose", "evaluate-log", "score")},
 }
 _MODEL = ["diagnose", "--log=second.csv", "--model_dir=model",
           "--report_dir=new"]
@@ -134,6 +140,14 @@ _BAD = {
     "odd rows": (_evaluate("model", "odd.csv"), "^[^(]* 24 of 2024 rows are"),
     "max_weight": (_evaluate("model", "second.csv", "--max_weight=0"),
                    "--max_weight=0.0: must be greater than 0"),
+    "no features to score": (
+        _score("wrong.csv"), "no column 'request_id', 'f_0', .* model needs"),
+    "scores over the log": (
+        _score("second.csv", "--out=link.csv"),
+        "--out link.csv would change second.csv"),
+    "scores in no format": (
+        _score("second.csv", "--out=scored.txt"),
+        "`--out` must end in .parquet or .csv"),
     "wrong log": (_evaluate("model", "wrong.csv"), "no column 'request_id'"),
     "two sources": ([*_MODEL, "--query=request_id"],
                     "--query is given beside --model_dir"),
@@ -341,6 +355,20 @@ def test_evaluation_of_another_log(calls):
       calls.out("naive all"))
 
 
+# Scoring.
+
+
+def test_scores_of_a_log(calls):
+  with open(calls.folder / "second.csv") as file:
+    rows = sum(1 for _ in file) - 1
+  counts = calls.json("score")
+  assert (counts["rows"], counts["requests"]) == (rows, 300)
+  assert f"scored.csv has {rows} rows of 300 requests" in calls.out("score")
+  written = csv.read_csv(calls.folder / "scored.csv")
+  assert written.column_names == ["item_id", "device", "score", "rank"]
+  assert written["rank"].to_pylist().count(1) == 300
+
+
 @pytest.mark.parametrize("name", _BAD)
 def test_wrong_calls(calls, name):
   calls.check_wrong(name, _BAD[name][1], "Training|Diagnosing")
@@ -351,7 +379,8 @@ def test_wrong_calls(calls, name):
                  "num_positions", "valid", "test", "method", "steps",
                  "learning_rate", "hidden_units"]),
     ("diagnose", [*_COLUMNS, "method", "steps", "report_dir", "overwrite"]),
-    ("evaluate-log", ["part", "max_weight", "replicates"])])
+    ("evaluate-log", ["part", "max_weight", "replicates"]),
+    ("score", ["out", "keep"])])
 def test_help(calls, name, flags):
   text = calls.out(f"help {name}")
   for flag in (*flags, "log", "model_dir", "max_rejected", "rejected", "json",

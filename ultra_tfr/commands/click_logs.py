@@ -78,6 +78,15 @@ def define_reading_flags(folder=None):
       "max_items", None, "Rows of a request to keep, those at its first "
       "positions; all by default. Memory grows with the square of the longest.",
       lower_bound=2)
+  define_rejection_flags(folder)
+
+
+def define_rejection_flags(folder=None):
+  """Defines the flags that say how many bad rows there may be.
+
+  Args:
+    folder: as in `define_log_flags`; None if there is no such folder.
+  """
   flags.DEFINE_float("max_rejected", 0.01, "Share of the rows that may be "
                      "rejected before the command stops.", lower_bound=0,
                      upper_bound=1)
@@ -113,7 +122,7 @@ def read(folder):
       FLAGS.log, columns, positions=FLAGS.positions,
       num_positions=FLAGS.num_positions, max_items=FLAGS.max_items,
       valid=FLAGS.valid, test=FLAGS.test, max_rejected=FLAGS.max_rejected,
-      rejected_file=rejected, progress=_Progress()), rejected)
+      rejected_file=rejected, progress=Progress()), rejected)
 
 
 def read_for(schema, valid, test, folder=None):
@@ -129,7 +138,7 @@ def read_for(schema, valid, test, folder=None):
   log = _shown(reading.read_click_log(
       FLAGS.log, schema=schema, max_items=FLAGS.max_items, valid=valid,
       test=test, max_rejected=FLAGS.max_rejected, rejected_file=rejected,
-      progress=_Progress()), rejected)
+      progress=Progress()), rejected)
   training.check_memory(log, 1)
   return log
 
@@ -140,13 +149,14 @@ def check_training():
   common.settings(FLAGS.validate_every)
 
 
-def check_files(model_dirs=()):
+def check_files(model_dirs=(), names=("json", "rejected")):
   """Raises a `ValueError` if a file to write is not possible.
 
   Args:
     model_dirs: folders of `fit-log` that the command reads.
+    names: of the flags that name files to write.
   """
-  common.check_outputs(("json", "rejected"), [
+  common.check_outputs(names, [
       *sources.places(FLAGS.log),
       *(os.path.join(folder, name)
         for folder in model_dirs for name in training.FILES)])
@@ -230,7 +240,7 @@ def _shown(log, rejected_file):
   return log
 
 
-class _Progress:
+class Progress:
   """Says now and then how far the reading is."""
 
   def __init__(self):

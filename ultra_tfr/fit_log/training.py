@@ -16,6 +16,7 @@ from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
 from ultra_tfr.layers import INITIAL_SCALE
 
@@ -80,6 +81,22 @@ class FittedLog:
           "bias": self.bias and self.bias.to_config(),
           "model": towers,
           "inputs": scorers.input_names(self.schema["statistics"])})
+
+  def score(self, frame: Any) -> Any:
+    """Scores of new items, and their ranks within their requests.
+
+    Args:
+      frame: a pandas `DataFrame` with the columns of the request and of the
+        features, as in the log. Nothing else is needed.
+
+    Returns:
+      A `DataFrame` with the index of `frame` and the columns "score" and
+      "rank", from 1; of equal scores the earlier row ranks first.
+
+    Raises:
+      ValueError: if a column is missing, or a row cannot be scored.
+    """
+    return new_rows.score_frame(self, frame)
 
 
 def load(folder: str) -> "FittedLog":

@@ -14,123 +14,30 @@ MAX_CONTEXTS = 100
 _LARGEST = np.finfo(np.float32).max
 
 
-class RowReader:
-  """Converts raw batches, batch after batch.
+class _BatchReader:
+  """Columns of one raw batch after another, and which rows are no good."""
 
-  What a column is, number or text, is seen in the first batch.
-
-  Args:
-    columns: `LogColumns`.
-    available: the names of the log's columns.
-    slots: the names of the positions in order, or None where positions are
-      numbers.
-    contexts: the names of the contexts that are known already.
-    new_contexts: whether others may come.
-    features: a pair of names, of the features that are numbers and of those
-      that are texts; None to see that in the first batch.
-
-  Attributes:
-    numeric_features: their names.
-    text_features: their names.
-    contexts: names by id, growing.
-  """
-
-  def __init__(self, columns, available, slots=None, contexts=(),
-               new_contexts=True, features=None):
-    self._columns = columns
-    self._expression = columns.expression()
-    self._feedback_columns = columns.feedback_columns(available)
-    self._feedback_texts = None
-    self._features = columns.resolve(available)
-    self._slots = slots
-    self._ids = {name: i for i, name in enumerate(contexts)}
-    self._new_contexts = new_contexts
+  def __init__(self):
     self._sources = {}
     self._batch, self._rejects = None, None
-    self.numeric_features, self.text_features = features or (None, None)
-
-  @property
-  def contexts(self):
-    """Names of the contexts by id."""
-    return list(self._ids)
-
-  def read(self, batch):
-    """Converts a batch.
-
-    Args:
-      batch: a `RawBatch`.
-
-    Returns:
-      A tuple of `Rows`, or None without any, and a list of (source, row,
-      reason) of rejected rows.
-
-    Raises:
-      ValueError: if positions are names and their order is not known, there
-        are too many contexts, or a column cannot be used.
-    """
-    rejected = [(batch.source, bad.row, bad.reason) for bad in batch.malformed]
-    size = len(batch.rows)
-    if not size:
-      return None, rejected
-    self._batch, self._rejects = batch, np.full(size, None, object)
-    if self._feedback_texts is None:
-      self._find_kinds()
-    source = self._sources.setdefault(batch.source, len(self._sources))
-    roles = self._columns
-    request = values_lib.hashes(self._requests(source))
-    self._reject(request < 0, f"no request id in {roles.query}")
-    position = self._positions()
-    feedback = self._feedback()
-    weight = self._numbers(roles.weight, np.ones(size))
-    self._reject(weight < 0, f"a negative {roles.weight}")
-    time = self._times()
-    randomized = self._numbers(roles.randomized, np.zeros(size))
-    numeric = np.empty([size, len(self.numeric_features)], np.float32)
-    for i, name in enumerate(self.numeric_features):
-      numeric[:, i] = _to_float32(self._numeric_feature(name))
-    texts = [self._texts(name).fill_null("") for name in self.text_features]
-    items = self._items()
-    # Last, since only rows that stay may bring a context.
-    context = self._contexts()
-    kept = np.equal(self._rejects, None)
-    rejected += [(batch.source, int(batch.rows[i]), self._rejects[i])
-                 for i in np.flatnonzero(~kept)]
-    arrays = (request, position, _to_float32(feedback), context, items,
-              _to_float32(weight), time, randomized > 0, batch.rows,
-              np.full(size, source, np.int32), numeric)
-    mask = pa.array(kept)
-    return Rows(*(array[kept] for array in arrays),
-                [text.filter(mask) for text in texts]), rejected
 
   def sources(self):
     """The names of the sources, in the order of `Rows.source`."""
     return list(self._sources)
 
-  def _find_kinds(self):
-    """Sees which columns are texts."""
-    if isinstance(self._expression, Expression):
-      self._feedback_texts = self._expression.text_columns
-    else:
-      self._feedback_columns = [
-          name for name in self._feedback_columns if
-          values_lib.is_number_or_text(self._batch.columns[name].type)]
-      self._feedback_texts = self._those_of_text(self._feedback_columns)
-    if self.numeric_features is None:
-      self.text_features = self._those_of_text(self._features)
-      self.numeric_features = [
-          name for name in self._features if name not in self.text_features]
-    position = self._columns.position
-    if self._slots is None and self._those_of_text([position]):
-      array = self._get(position)
-      names = pa.compute.unique(
-          array.filter(pa.array(values_lib.numbers(array)[1]))).to_pylist()
-      raise ValueError(
-          f"{self._batch.source}: the positions in {position!r} are names "
-          f"({', '.join(names[:5])}{', ..' if len(names) > 5 else ''}); say "
-          "their order by `positions`, the first one first.")
+  def _begin(self, batch):
+    """Takes a batch up; returns the number of its source."""
+    self._batch = batch
+    self._rejects = np.full(len(batch.rows), None, object)
+    return self._sources.setdefault(batch.source, len(self._sources))
 
-  def _those_of_text(self, names):
-    return [name for name in names if values_lib.is_text(self._get(name))]
+  def _end(self):
+    """The rows that stay, `[R]`, and (source, row, reason) of the others."""
+    batch, kept = self._batch, np.equal(self._rejects, None)
+    return kept, [
+        *((batch.source, bad.row, bad.reason) for bad in batch.malformed),
+        *((batch.source, int(batch.rows[i]), self._rejects[i])
+          for i in np.flatnonzero(~kept))]
 
   def _get(self, name):
     """A column; rows of bytes that are no text are rejected."""
@@ -162,6 +69,176 @@ class RowReader:
     with self._usable(name):
       return values_lib.numbers(array)
 
+  def _texts(self, name):
+    array = self._get(name)
+    with self._usable(name):
+      return values_lib.texts(array)
+
+  def _requests(self, source, query):
+    texts = self._texts(query)
+    if query == elwc_rows.RECORD:  # Records are counted anew in each file.
+      texts = pa.compute.binary_join_element_wise(str(source), texts, ":")
+    found = values_lib.hashes(texts)
+    self._reject(found < 0, f"no request id in {query}")
+    return found
+
+  def _numeric_features(self, names):
+    features = np.empty([len(self._rejects), len(names)], np.float32)
+    for i, name in enumerate(names):
+      values, wrong = self._read_numbers(name)
+      self._reject(wrong, f"{name} is no number")
+      self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
+      features[:, i] = _to_float32(values)
+    return features
+
+  def _text_features(self, names):
+    return [self._texts(name).fill_null("") for name in names]
+
+
+class FeatureReader(_BatchReader):
+  """Converts what a model needs to score rows, batch after batch.
+
+  Args:
+    query: the column of the request.
+    numeric_features: the names of features that are numbers.
+    text_features: of those that are texts.
+  """
+
+  def __init__(self, query, numeric_features, text_features):
+    super().__init__()
+    self._query = query
+    self._numeric, self._text = list(numeric_features), list(text_features)
+
+  def read(self, batch):
+    """Converts a batch.
+
+    Args:
+      batch: a `RawBatch`.
+
+    Returns:
+      A tuple of `[R]` booleans, the rows that can be scored; the requests,
+      numeric and text features of these, as in `Rows`; and (source, row,
+      reason) of the others, with those that are no rows at all.
+
+    Raises:
+      ValueError: if a column cannot be used.
+    """
+    source = self._begin(batch)
+    request = self._requests(source, self._query)
+    numeric = self._numeric_features(self._numeric)
+    texts = self._text_features(self._text)
+    kept, rejected = self._end()
+    mask = pa.array(kept)
+    return (kept, request[kept], numeric[kept],
+            [text.filter(mask) for text in texts], rejected)
+
+
+class RowReader(_BatchReader):
+  """Converts raw batches, batch after batch.
+
+  What a column is, number or text, is seen in the first batch.
+
+  Args:
+    columns: `LogColumns`.
+    available: the names of the log's columns.
+    slots: the names of the positions in order, or None where positions are
+      numbers.
+    contexts: the names of the contexts that are known already.
+    new_contexts: whether others may come.
+    features: a pair of names, of the features that are numbers and of those
+      that are texts; None to see that in the first batch.
+
+  Attributes:
+    numeric_features: their names.
+    text_features: their names.
+    contexts: names by id, growing.
+  """
+
+  def __init__(self, columns, available, slots=None, contexts=(),
+               new_contexts=True, features=None):
+    super().__init__()
+    self._columns = columns
+    self._expression = columns.expression()
+    self._feedback_columns = columns.feedback_columns(available)
+    self._feedback_texts = None
+    self._features = columns.resolve(available)
+    self._slots = slots
+    self._ids = {name: i for i, name in enumerate(contexts)}
+    self._new_contexts = new_contexts
+    self.numeric_features, self.text_features = features or (None, None)
+
+  @property
+  def contexts(self):
+    """Names of the contexts by id."""
+    return list(self._ids)
+
+  def read(self, batch):
+    """Converts a batch.
+
+    Args:
+      batch: a `RawBatch`.
+
+    Returns:
+      A tuple of `Rows`, or None without any, and a list of (source, row,
+      reason) of rejected rows.
+
+    Raises:
+      ValueError: if positions are names and their order is not known, there
+        are too many contexts, or a column cannot be used.
+    """
+    source = self._begin(batch)
+    size = len(batch.rows)
+    if not size:
+      return None, self._end()[1]
+    if self._feedback_texts is None:
+      self._find_kinds()
+    roles = self._columns
+    request = self._requests(source, roles.query)
+    position = self._positions()
+    feedback = self._feedback()
+    weight = self._numbers(roles.weight, np.ones(size))
+    self._reject(weight < 0, f"a negative {roles.weight}")
+    time = self._times()
+    randomized = self._numbers(roles.randomized, np.zeros(size))
+    numeric = self._numeric_features(self.numeric_features)
+    texts = self._text_features(self.text_features)
+    items = self._items()
+    # Last, since only rows that stay may bring a context.
+    context = self._contexts()
+    kept, rejected = self._end()
+    arrays = (request, position, _to_float32(feedback), context, items,
+              _to_float32(weight), time, randomized > 0, batch.rows,
+              np.full(size, source, np.int32), numeric)
+    mask = pa.array(kept)
+    return Rows(*(array[kept] for array in arrays),
+                [text.filter(mask) for text in texts]), rejected
+
+  def _find_kinds(self):
+    """Sees which columns are texts."""
+    if isinstance(self._expression, Expression):
+      self._feedback_texts = self._expression.text_columns
+    else:
+      self._feedback_columns = [
+          name for name in self._feedback_columns if
+          values_lib.is_number_or_text(self._batch.columns[name].type)]
+      self._feedback_texts = self._those_of_text(self._feedback_columns)
+    if self.numeric_features is None:
+      self.text_features = self._those_of_text(self._features)
+      self.numeric_features = [
+          name for name in self._features if name not in self.text_features]
+    position = self._columns.position
+    if self._slots is None and self._those_of_text([position]):
+      array = self._get(position)
+      names = pa.compute.unique(
+          array.filter(pa.array(values_lib.numbers(array)[1]))).to_pylist()
+      raise ValueError(
+          f"{self._batch.source}: the positions in {position!r} are names "
+          f"({', '.join(names[:5])}{', ..' if len(names) > 5 else ''}); say "
+          "their order by `positions`, the first one first.")
+
+  def _those_of_text(self, names):
+    return [name for name in names if values_lib.is_text(self._get(name))]
+
   def _numbers(self, name, default):
     """Numbers of a column that must have one in each row."""
     if name is None:
@@ -171,18 +248,6 @@ class RowReader:
     self._reject(np.isnan(values), f"{name} is missing")
     self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
     return values
-
-  def _texts(self, name):
-    array = self._get(name)
-    with self._usable(name):
-      return values_lib.texts(array)
-
-  def _requests(self, source):
-    texts = self._texts(self._columns.query)
-    if self._columns.query != elwc_rows.RECORD:
-      return texts
-    # Records are counted anew in each file.
-    return pa.compute.binary_join_element_wise(str(source), texts, ":")
 
   def _positions(self):
     name = self._columns.position
@@ -227,12 +292,6 @@ class RowReader:
     with self._usable(name):
       values, wrong = values_lib.seconds(array)
     self._reject(wrong | ~np.isfinite(values), f"no time in {name}")
-    return values
-
-  def _numeric_feature(self, name):
-    values, wrong = self._read_numbers(name)
-    self._reject(wrong, f"{name} is no number")
-    self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
     return values
 
   def _contexts(self):

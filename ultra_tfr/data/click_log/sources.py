@@ -76,7 +76,7 @@ def places(log):
   Returns:
     A list of paths of files and folders, and of patterns.
   """
-  if _is_frame(log):
+  if is_frame(log):
     return []
   entries = log if isinstance(log, (list, tuple)) else [log]
   return [*find_files(log), *map(os.fspath, entries)]
@@ -101,7 +101,7 @@ def column_names(log):
   Raises:
     ValueError: if there is none, or a file is not what its ending says.
   """
-  if _is_frame(log):
+  if is_frame(log):
     return [str(name) for name in log.columns]
   path = find_files(log)[0]
   names = _reading(path, lambda: _format(path).column_names(path))
@@ -114,7 +114,7 @@ def column_names(log):
 
 def estimate_rows(log):
   """About how many rows a log has, judged by its size."""
-  if _is_frame(log):
+  if is_frame(log):
     return len(log)
   rows = 0
   for path in find_files(log):
@@ -139,7 +139,7 @@ def read_batches(log, names):
   Raises:
     ValueError: if a file is not what its ending says, or lacks a column.
   """
-  if _is_frame(log):
+  if is_frame(log):
     yield from _frame(log, names)
     return
   for path in find_files(log):
@@ -163,7 +163,8 @@ def _reading(path, read):
         "or give it the right ending.") from error
 
 
-def _is_frame(log):
+def is_frame(log):
+  """Whether a log is a pandas `DataFrame`."""
   # Looked at by name, so that pandas need not be installed.
   return any(kind.__name__ == "DataFrame" and
              kind.__module__.split(".")[0] == "pandas"
