@@ -405,7 +405,7 @@ class LearningLoss(tf.keras.losses.Loss):
     """The constructor's arguments, ready for JSON."""
     return {"name": self.name, "reduction": self.reduction,
             "position_bias": keras_guards.serialize_layer(self.position_bias),
-            **self._options()}
+            **checks.plain(self._options())}
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> Any:

@@ -67,12 +67,6 @@ class PropensityEM(tf.keras.callbacks.Callback):
                averaging: Literal["statistics", "parameters"] = "statistics",
                warmup: int = 20, partial_restore: bool = False):
     super().__init__()
-    if not 0 < step_size <= 1:
-      raise ValueError(f"`step_size` must be in (0, 1], but is {step_size}.")
-    for argument, value in (("step_decay", step_decay), ("warmup", warmup)):
-      if not 0 <= value < np.inf:
-        raise ValueError(f"`{argument}` must be >= 0, but is {value}; give a "
-                         "finite number.")
     checks.check_choice("averaging", averaging, _AVERAGING)
     if position_bias is not None:
       checks.check_instance("position_bias", position_bias, base.LearningLayer,
@@ -80,8 +74,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._given, self._partial_restore = position_bias, partial_restore
     self._bias: Any = None
     self._has_weights = False
-    self._rule = {"step_size": step_size, "step_decay": step_decay,
-                  "averaging": averaging, "warmup": warmup}
+    self._rule = {
+        "step_size": checks.check_share("step_size", step_size),
+        "step_decay": checks.check_not_negative("step_decay", step_decay),
+        "averaging": averaging,
+        "warmup": checks.check_not_negative("warmup", warmup)}
     self._warned: set[str] = set()
 
   def set_model(self, model: tf.keras.Model) -> None:

@@ -22,6 +22,37 @@ def check_instance(name: str, value: Any, cls: type, remedy: str) -> None:
         f"`{name}` must be a `{cls.__name__}`, but is {value!r}; {remedy}.")
 
 
+def plain(value: Any) -> Any:
+  """Arguments as JSON has them: numbers and arrays of NumPy as Python's.
+
+  Args:
+    value: anything; dicts, lists and tuples are gone through.
+
+  Returns:
+    The value; tuples and arrays are lists.
+
+  >>> plain({"max_weight": np.float32(20), "shape": (np.int64(3), None)})
+  {'max_weight': 20.0, 'shape': [3, None]}
+  """
+  if isinstance(value, dict):
+    return {key: plain(part) for key, part in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [plain(part) for part in value]
+  if hasattr(value, "__array__"):
+    return np.asarray(value).tolist()
+  return value
+
+
+def is_number(value: Any) -> bool:
+  """Whether a value is one real number, of NumPy too.
+
+  >>> is_number(np.float16(2)), is_number("2"), is_number(True)
+  (True, False, False)
+  """
+  return (isinstance(value, (int, float, np.integer, np.floating)) and
+          not isinstance(value, bool))
+
+
 def check_count(name: str, value: Any, least: int = 1) -> int:
   """A whole number, of NumPy too and such as 3.0, as an int.
 
@@ -40,9 +71,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
   3
   """
   is_whole = (
-      isinstance(value, (int, float, np.integer, np.floating)) and
-      not isinstance(value, bool) and np.isfinite(value) and
-      value == int(value))
+      is_number(value) and np.isfinite(value) and value == int(value))
   if not is_whole or value < least:
     raise ValueError(
         f"`{name}` must be a whole number of at least {least}, but is "
@@ -52,32 +81,44 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 def check_not_negative(name: str, value: Any) -> float:
   """A finite number of at least 0 as a float, or a `ValueError`."""
-  if not 0 <= value < np.inf:
+  if not is_number(value) or not 0 <= value < np.inf:
     raise ValueError(
-        f"`{name}` must be at least 0, but is {value}; give a finite number.")
+        f"`{name}` must be at least 0, but is {value!r}; give a finite number.")
   return float(value)
 
 
-def check_max_weight(value: Optional[float], least: float = 0.0) -> None:
-  """Raises a `ValueError` unless weights can be clipped at the value.
+def check_share(name: str, value: Any) -> float:
+  """A number above 0 and up to 1 as a float, or a `ValueError`."""
+  if not is_number(value) or not 0 < value <= 1:
+    raise ValueError(f"`{name}` must be in (0, 1], but is {value!r}.")
+  return float(value)
+
+
+def check_max_weight(value: Any, least: float = 0.0) -> Optional[float]:
+  """A cap of weights, or a `ValueError`.
 
   Args:
     value: a number, or None for no clipping.
     least: the least value; 0 itself, which leaves no weight, is never one.
+
+  Returns:
+    A float, or None.
   """
-  if value is None or value > 0 and value >= least:
-    return
-  expected = f"at least {least}" if least else "greater than 0"
-  raise ValueError(
-      f"`max_weight` must be {expected}, but is {value}; None leaves weights "
-      "as they are.")
+  if value is None:
+    return None
+  if not is_number(value) or not value > 0 or value < least:
+    expected = f"at least {least}" if least else "greater than 0"
+    raise ValueError(
+        f"`max_weight` must be {expected}, but is {value!r}; None leaves "
+        "weights as they are.")
+  return float(value)
 
 
 def check_level(value: Any) -> None:
   """Raises a `ValueError` unless the value is the level of an interval."""
-  if not 0 < value < 1:
+  if not is_number(value) or not 0 < value < 1:
     raise ValueError(
-        f"`level` must be between 0 and 1, but is {value}; 0.9 keeps 90 % of "
+        f"`level` must be between 0 and 1, but is {value!r}; 0.9 keeps 90 % of "
         "the replicates.")
 
 

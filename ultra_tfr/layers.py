@@ -113,30 +113,25 @@ class PositionBias(base.LearningLayer):
       overflow: Literal["mask", "pool", "error"] = "mask",
       logged_order_weight: Optional[float] = None, name: str = "position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
-    self._config = {
+    self._config = checks.plain({
         "num_positions": self.num_positions, "num_contexts": self.num_contexts,
         "trust_bias": trust_bias, "examination_model": examination_model,
-        "examination": _listed(examination),
-        "trust_positive": _listed(trust_positive),
-        "trust_negative": _listed(trust_negative),
-        "initial_examination": _listed(initial_examination),
-        "initial_scale": initial_scale,
+        "examination": examination, "trust_positive": trust_positive,
+        "trust_negative": trust_negative,
+        "initial_examination": initial_examination,
+        "initial_scale": checks.check_share("initial_scale", initial_scale),
         "initial_click_irrelevant": initial_click_irrelevant,
-        "smoothing": smoothing, "min_examination": min_examination,
-        "overflow": overflow, "logged_order_weight": logged_order_weight,
-    }
+        "smoothing": checks.check_not_negative("smoothing", smoothing),
+        "min_examination": checks.check_share(
+            "min_examination", min_examination),
+        "overflow": overflow,
+        "logged_order_weight": (
+            None if logged_order_weight is None else checks.check_not_negative(
+                "logged_order_weight", logged_order_weight)),
+    })
     checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
     checks.check_choice(
         "examination_model", examination_model, _EXAMINATION_MODELS)
-    for argument, share in (("initial_scale", initial_scale),
-                            ("min_examination", min_examination)):
-      if not 0 < share <= 1:
-        raise ValueError(f"`{argument}` must be in (0, 1], but is {share}.")
-    for argument, value in (("smoothing", smoothing),
-                            ("logged_order_weight", logged_order_weight)):
-      if value is not None and not 0 <= value < np.inf:
-        raise ValueError(
-            f"`{argument}` must be >= 0 and finite, but is {value}.")
     self.trust_bias = trust_bias
     self._check_click_irrelevant(initial_click_irrelevant)
     self.examination_is_fixed = examination is not None
@@ -185,9 +180,9 @@ class PositionBias(base.LearningLayer):
   def _check_click_irrelevant(self, share):
     if share is None:
       return
-    if not 0 <= share < 1:
+    if not checks.is_number(share) or not 0 <= share < 1:
       raise ValueError("`initial_click_irrelevant` must be in [0, 1), but is "
-                       f"{share}.")
+                       f"{share!r}.")
     if self.trust_bias != "position":
       raise ValueError(
           "`initial_click_irrelevant` needs `trust_bias='position'`, but "
@@ -591,10 +586,3 @@ class PositionBias(base.LearningLayer):
   def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds a layer with the same arguments; learned values are not in it."""
     return cls(**config)
-
-
-def _listed(value):
-  """Arrays as nested lists, for JSON."""
-  if value is None or isinstance(value, (str, int, float)):
-    return value
-  return np.asarray(value).tolist()

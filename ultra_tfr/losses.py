@@ -127,14 +127,22 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       reduction: str = tf.keras.losses.Reduction.AUTO,
       name: str = "unbiased_pairwise_loss"):
     super().__init__(position_bias, PositionBias, reduction, name)
+    if lambda_weight is not None and (
+        isinstance(lambda_weight, type) or
+        not hasattr(lambda_weight, "pair_weights")):
+      raise ValueError(
+          "`lambda_weight` must be a TF-Ranking lambda weight or None, but is "
+          f"{lambda_weight!r}; create one, such as "
+          "`tfr.keras.losses.NDCGLambdaWeight()`.")
     self.lambda_weight = lambda_weight
-    self.options = e_step.Options(
+    self.options = e_step.Options(**checks.plain(dict(
         feedback=feedback, preference=preference, targets=targets,
         examination_posterior=examination_posterior, max_weight=max_weight,
         temperature=temperature, normalize_trust=normalize_trust,
         tie_threshold=tie_threshold, min_gap=min_gap, pair_loss=pair_loss,
-        head_weight=head_weight, normalize_weights=normalize_weights, seed=seed)
-    self.normalize_weights = normalize_weights
+        head_weight=head_weight, normalize_weights=normalize_weights,
+        seed=seed)))
+    self.normalize_weights = self.options.normalize_weights
     if (position_bias.has_click_irrelevant and
         examination_posterior != "item"):
       raise ValueError(
@@ -268,7 +276,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
     return {
         "name": self.name,
         "position_bias": keras_guards.serialize_layer(self.position_bias),
-        "loss": tf.keras.losses.serialize(self._loss),
+        "loss": checks.plain(tf.keras.losses.serialize(self._loss)),
     }
 
   @classmethod

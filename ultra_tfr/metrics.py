@@ -84,7 +84,7 @@ class OnRanking(tf.keras.metrics.Metric):
 
   def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""
-    return {"metric": tf.keras.metrics.serialize(self._metric),
+    return {"metric": checks.plain(tf.keras.metrics.serialize(self._metric)),
             "name": self.name}
 
   @classmethod
@@ -212,10 +212,10 @@ class CounterfactualMetric(_BiasMetric):
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
       topn = checks.check_count("topn", topn)
-    checks.check_max_weight(max_weight)
     self._options = {
-        "metric": metric, "topn": topn, "self_normalized": self_normalized,
-        "max_weight": max_weight}
+        "metric": metric, "topn": topn,
+        "self_normalized": checks.plain(self_normalized),
+        "max_weight": checks.check_max_weight(max_weight)}
     super().__init__(
         position_bias, name or _default_name(metric, topn, self_normalized))
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
+from ultra_tfr import checks
 from ultra_tfr import keras_guards
 from ultra_tfr.feedback import HEADS
 
@@ -335,7 +336,7 @@ class NumericFeatures(tf.keras.layers.Layer):
     # Half precision would lose large counts before the logarithm.
     super().__init__(name=name, autocast=False)
     # A string, since Keras would wrap a list and track it.
-    self._features = json.dumps(features)
+    self._features = json.dumps(checks.plain(features))
     self._mean = np.array([f["mean"] for f in features], np.float32)
     self._scale = np.sqrt([f["variance"] for f in features], dtype=np.float32)
     self._indicated = np.flatnonzero([f["missing"] > 0 for f in features])
@@ -375,7 +376,9 @@ class TextFeatures(tf.keras.layers.Layer):
 
   def __init__(self, features, max_units=16, name="text_features"):
     super().__init__(name=name)
-    self._features, self._max_units = json.dumps(features), max_units
+    features = checks.plain(features)
+    self._features = json.dumps(features)
+    self._max_units = checks.check_count("max_units", max_units)
     self._lookups, self._embeddings = [], []
     for feature in features:
       if "bins" in feature:
@@ -387,7 +390,7 @@ class TextFeatures(tf.keras.layers.Layer):
         size = len(feature["vocabulary"]) + 1
       self._lookups.append(lookup)
       self._embeddings.append(tf.keras.layers.Embedding(
-          size, min(max_units, round(3 * size ** 0.25))))
+          size, min(self._max_units, round(3 * size ** 0.25))))
 
   def call(self, inputs):
     """Embeds `[.., S]` strings to `[.., units]`."""

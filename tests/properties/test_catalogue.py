@@ -1,5 +1,6 @@
 """Properties that all losses, layers, metrics and callbacks have."""
 
+from collections.abc import Mapping
 import inspect
 import json
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 from catalogue import CATALOGUE
 from catalogue import LAYERS
@@ -17,6 +19,10 @@ from catalogue import Outcome
 from catalogue import assert_same
 from catalogue import outcome_of
 from catalogue import tensors
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedPairwiseLoss
+from ultra_tfr.metrics import on_ranking
 
 # Compiling is what takes time here. How it is always done, the rest is slow:
 # what XLA compiles has between it all of the code, and others are graphs.
@@ -244,28 +250,71 @@ def test_config_round_trip(entry):
   assert_same(actual, outcome_of(entry), tolerance=1e-7)
 
 
-def _of_numpy(function, arguments):
-  """The arguments, with NumPy's numbers and arrays for Python's."""
-  result = {name: parameter.default for name, parameter in inspect.signature(
-      function).parameters.items() if parameter.default != parameter.empty}
-  result.update(arguments)
-  for key, value in result.items():
-    if isinstance(value, int) and not isinstance(value, bool):
-      value = np.int64(value)
-    elif isinstance(value, float):
-      value = np.float32(value)
-    elif isinstance(value, list) and isinstance(value[0], (float, list)):
-      value = np.array(value)
-    result[key] = value
-  return result
+def _of_numpy(value, whole, real):
+  """NumPy's numbers and arrays for Python's, inside of containers too."""
+  if isinstance(value, Mapping):
+    return {key: _of_numpy(part, whole, real) for key, part in value.items()}
+  if isinstance(value, list):
+    if isinstance(value[0], (float, list)):
+      return np.array(value)
+    return [_of_numpy(part, whole, real) for part in value]
+  for python, numpy in ((bool, np.bool_), (int, whole), (float, real)):
+    if isinstance(value, python):
+      return numpy(value)
+  return value
+
+
+def _made_of_numpy(entry, whole, real, **optional):
+  """The object, made with all its arguments of NumPy's types.
+
+  Args:
+    entry: of the catalogue.
+    whole: the type of whole numbers.
+    real: that of others.
+    **optional: for arguments that are None.
+  """
+  def arguments(function, given):
+    found = {
+        name: optional.get(name) if parameter.default is None else
+        parameter.default for name, parameter in inspect.signature(
+            function).parameters.items()
+        if parameter.default != parameter.empty}
+    return _of_numpy({**found, **given}, whole, real)
+
+  made = arguments(entry.factory, entry.arguments)
+  if entry.layer is not None:
+    made["position_bias"] = entry.make_layer(**arguments(*entry.layer))
+  return entry.make(**made)
 
 
 @having("numpy_arguments")
 def test_numbers_of_numpy_are_numbers(entry):
-  arguments = _of_numpy(entry.factory, entry.arguments)
-  if entry.layer is not None:
-    arguments["position_bias"] = entry.make_layer(**_of_numpy(*entry.layer))
-  other = entry.make(**arguments)
+  other = _made_of_numpy(entry, np.int64, np.float32)
   if "config" not in entry.lacks:
     other = _revived(entry, other)
   assert_same(entry.run(entry, entry.make_batch(), other), outcome_of(entry))
+
+
+@having("numpy_arguments")
+def test_numbers_of_any_width_are_numbers(entry):
+  """`max_weight=np.float32(20)` gave a config that is no JSON.
+
+  And a smoothing of an np.int64 ended in the first M step.
+  """
+  other = _made_of_numpy(entry, np.int8, np.float16, max_weight=30., seed=3)
+  if "config" not in entry.lacks:
+    json.dumps(other.get_config())
+  entry.run(entry, entry.make_batch(), other)
+
+
+def test_what_is_wrapped_may_have_numbers_of_numpy():
+  topn, temperature = np.int64(3), np.float32(2.)
+  for wrapper in (
+      on_ranking(tfr.keras.metrics.NDCGMetric(topn=topn)),
+      UnbiasedPairwiseLoss(PositionBias(2), lambda_weight=(
+          tfr.keras.losses.NDCGLambdaWeight(topn=topn))),
+      InversePropensityLoss(
+          PositionBias(2, examination=.5),
+          tfr.keras.losses.SoftmaxLoss(temperature=temperature))):
+    config = json.loads(json.dumps(wrapper.get_config()))
+    assert type(wrapper).from_config(config).get_config() == config

@@ -77,18 +77,18 @@ def _whole(argument, least=1):
 
 
 def _share(argument):
-  return Constraint(argument, "in (0, 1]", (0., -.5, 2., _NAN))
+  return Constraint(argument, "in (0, 1]", (0., -.5, 2., _NAN, None, "1"))
 
 
 def _probability(argument, wrong=(-.5, 1.5, _NAN), **keywords):
   return Constraint(argument, "in [0, 1]", wrong, **keywords)
 
 
-def _not_negative(argument, expected="at least 0"):
-  return Constraint(argument, expected, (-1., _NAN, _INF))
+def _not_negative(argument, wrong=(-1., _NAN, _INF, "2", True), **keywords):
+  return Constraint(argument, "at least 0", wrong, **keywords)
 
 
-def _cap(expected="greater than 0", wrong=(0., -1., _NAN)):
+def _cap(expected="greater than 0", wrong=(0., -1., _NAN, "2", True)):
   return Constraint("max_weight", expected, wrong)
 
 
@@ -124,10 +124,10 @@ CONSTRUCTORS = {
         Constraint("initial_examination",
                    "'click_rate', a number or values by position", ("rate",)),
         _share("initial_scale"), _share("min_examination"),
-        Constraint("initial_click_irrelevant", "in [0, 1)", (1., -.5, _NAN),
-                   _TRUST),
-        _not_negative("smoothing", ">= 0 and finite"),
-        _not_negative("logged_order_weight", ">= 0 and finite"),
+        Constraint("initial_click_irrelevant", "in [0, 1)",
+                   (1., -.5, _NAN, "0"), _TRUST),
+        _not_negative("smoothing"), _not_negative("smoothing", (None,)),
+        _not_negative("logged_order_weight"),
     ), frozenset({"name"})),
     PropensityLogits: Constructor(
         lambda: {"num_positions": 3}, _TABLES, frozenset({"name"})),
@@ -137,10 +137,14 @@ CONSTRUCTORS = {
     ShallowTower: Constructor(lambda: {"num_positions": 3, "modes": [None]}, (
         *_TABLES, _one_of("modes", None, "additive", "product",
                           wrong=(["else"], ["additive", 3])),
+        Constraint("modes", "one of", ((),)),
     ), frozenset({"name"})),
     UnbiasedPairwiseLoss: Constructor(
         lambda: {"position_bias": PositionBias(3)}, (
-            _BIAS, _one_of("feedback", "binary", "graded"),
+            _BIAS, Constraint(
+                "lambda_weight", "a TF-Ranking lambda weight or None",
+                ("ndcg", 1., tfr.keras.losses.NDCGLambdaWeight)),
+            _one_of("feedback", "binary", "graded"),
             _one_of("preference", "relevance", "tower"),
             _one_of("targets", "expected", "sample"),
             _one_of("examination_posterior", "item", "prior", "position"),
@@ -151,7 +155,7 @@ CONSTRUCTORS = {
             Constraint("temperature", "greater than 0.0", (0., -1., _NAN)),
             _not_negative("tie_threshold"), _not_negative("min_gap"),
             _not_negative("head_weight"),
-        ), _LOSS_FREE | {"lambda_weight", "normalize_trust",
+        ), _LOSS_FREE | {"normalize_trust",
                          "normalize_weights", "seed"}),
     InversePropensityLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, examination=.5),
@@ -160,7 +164,7 @@ CONSTRUCTORS = {
     DualLearningLoss: Constructor(
         lambda: {"position_bias": PropensityLogits(3)},
         (_layer_of_loss(PropensityLogits, PositionBias(2)),
-         _cap("at least 1", (0., .5, -1., _NAN))), _LOSS_FREE),
+         _cap("at least 1", (0., .5, -1., _NAN, "2"))), _LOSS_FREE),
     PairwiseDebiasingLoss: Constructor(
         lambda: {"position_bias": ClickRatios(3)},
         (_layer_of_loss(ClickRatios, PositionBias(2)),
@@ -190,9 +194,9 @@ CONSTRUCTORS = {
         frozenset({"name"})),
     PropensityEM: Constructor(dict, (
         Constraint("position_bias", "a `LearningLayer`", ("bias",)),
-        _share("step_size"), _not_negative("step_decay", ">= 0"),
+        _share("step_size"), _not_negative("step_decay"),
         _one_of("averaging", "statistics", "parameters"),
-        _not_negative("warmup", ">= 0")), frozenset({"partial_restore"})),
+        _not_negative("warmup")), frozenset({"partial_restore"})),
     # It looks at its data when it needs them.
     LoggedOrderGuard: Constructor(
         lambda: {"validation_data": None}, (), frozenset({"validation_data"})),
@@ -200,6 +204,6 @@ CONSTRUCTORS = {
     # Statistics of a log are right, or the log could not be read.
     NumericFeatures: Constructor(lambda: {"features": STATISTICS}, (),
                                  frozenset({"features", "name"})),
-    TextFeatures: Constructor(lambda: {"features": []}, (),
-                              frozenset({"features", "max_units", "name"})),
+    TextFeatures: Constructor(lambda: {"features": []}, (_whole("max_units"),),
+                              frozenset({"features", "name"})),
 }

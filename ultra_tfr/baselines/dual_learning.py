@@ -99,9 +99,8 @@ class DualLearningLoss(base.LearningLoss):
                reduction=tf.keras.losses.Reduction.AUTO,
                name="dual_learning_loss"):
     super().__init__(position_bias, PropensityLogits, reduction, name)
-    self._max_weight = max_weight
     # The weight of the first item is 1.
-    checks.check_max_weight(max_weight, least=1)
+    self._max_weight = checks.check_max_weight(max_weight, least=1)
 
   def _learn(self, batch):
     clicks = tf.cast(batch.feedback > 0, tf.float32)

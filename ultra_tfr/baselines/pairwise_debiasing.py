@@ -42,10 +42,9 @@ class ClickRatios(base.PositionTables):
         num_positions, num_contexts, overflow,
         {"clicked_ratio": 1.0, "unclicked_ratio": 1.0},
         num_sums=preference_ratios.NUM_SUMS, name=name, is_averaged=True)
-    checks.check_not_negative("regularization", regularization)
-    if not 0 < min_ratio <= 1:
-      raise ValueError(f"`min_ratio` must be in (0, 1], but is {min_ratio}.")
-    self._regularization, self._min_ratio = regularization, min_ratio
+    self._regularization = checks.check_not_negative(
+        "regularization", regularization)
+    self._min_ratio = checks.check_share("min_ratio", min_ratio)
 
   def ratios(self):
     """The ratios as numpy arrays.
@@ -117,8 +116,7 @@ class PairwiseDebiasingLoss(base.LearningLoss):
                reduction=tf.keras.losses.Reduction.AUTO,
                name="pairwise_debiasing_loss"):
     super().__init__(position_bias, ClickRatios, reduction, name)
-    self._max_weight = max_weight
-    checks.check_max_weight(max_weight)
+    self._max_weight = checks.check_max_weight(max_weight)
 
   def _learn(self, batch):
     clicked = batch.slots.lookup(self.position_bias.clicked_ratio)

@@ -80,7 +80,7 @@ class RegressionEMLoss(_PointwiseLoss):
                name="regression_em_loss"):
     checks.check_choice("targets", targets, ("expected", "sample"))
     super().__init__(position_bias, reduction, name)
-    self._targets, self._seed = targets, seed
+    self._targets, self._seed = targets, checks.plain(seed)
 
   def _e_step_options(self):
     return e_step.Options(targets=self._targets, seed=self._seed)
@@ -140,8 +140,7 @@ class AffineCorrectionLoss(_PointwiseLoss):
                reduction=tf.keras.losses.Reduction.AUTO,
                name="affine_correction_loss"):
     super().__init__(position_bias, reduction, name)
-    self._max_weight = max_weight
-    checks.check_max_weight(max_weight)
+    self._max_weight = checks.check_max_weight(max_weight)
 
   def _losses(self, batch, step, logits):
     del step

@@ -45,6 +45,10 @@ class ShallowTower(base.PositionTables):
   def __init__(self, num_positions, modes, *, num_contexts=1, overflow="mask",
                name="shallow_tower"):
     modes = tuple(modes)
+    if not modes:
+      raise ValueError(
+          f"`modes` must be a list with one of {_MODES} for each prediction of "
+          f"the loss, but is {modes}.")
     for mode in modes:
       checks.check_choice("modes", mode, _MODES)
     super().__init__(
