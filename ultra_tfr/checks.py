@@ -3,10 +3,19 @@
 All errors read "`name` must be .., but is ..; remedy."
 """
 
+import os
 from typing import Any
 from typing import Optional
 
 import numpy as np
+
+
+def memory() -> int:
+  """Bytes of memory of this machine, or a guess."""
+  try:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  except (AttributeError, OSError, ValueError):
+    return 1 << 34
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -18,6 +18,8 @@ from ultra_tfr.feedback import HEADS
 RANKING_LAYER = "ranking_scores"
 RELEVANCE_LAYER = "relevance_logits"
 _ROWS_AT_A_TIME = 65536
+# Below it is what rounding makes of a constant.
+_LEAST_VARIANCE = 1e-8
 
 
 def _signed_log(values):
@@ -80,7 +82,7 @@ def feature_preprocessing(features, mask=None):
     mask: optional `[..]` booleans, which rows count.
 
   Returns:
-    A Keras layer; it keeps the statistics, so serving takes raw features.
+    A `NumericFeatures`; it keeps the statistics, so serving takes raw features.
 
   Raises:
     ValueError: if there is no row.
@@ -92,12 +94,10 @@ def feature_preprocessing(features, mask=None):
   """
   rows = features[mask] if mask is not None else features
   mean, variance = _log_moments(rows.reshape(-1, features.shape[-1]))
-  # A constant feature would be blown up by the smallest rounding error.
-  variance = np.where(variance > 1e-8, variance, 1.0)
-  return tf.keras.Sequential(
-      [SignedLog(),
-       tf.keras.layers.Normalization(mean=mean, variance=variance)],
-      name="preprocessing")
+  return NumericFeatures(
+      [{"mean": float(m), "variance": max(float(v), _LEAST_VARIANCE),
+        "missing": 0.0, "constant": bool(v <= _LEAST_VARIANCE)}
+       for m, v in zip(mean, variance)], name="preprocessing")
 
 
 def _log_moments(rows):
@@ -320,9 +320,13 @@ def export_ranker(model, path):
 class NumericFeatures(tf.keras.layers.Layer):
   """Signed log and standardisation; a missing value is the mean, and is told.
 
+  An infinite value counts as missing: no training row has one. For a feature
+  that was always the same in training nothing was learned, so whatever comes
+  later counts as what it was.
+
   Args:
     features: for each of the F features its "mean" and "variance" after the
-      signed log, and the share "missing", as
+      signed log, the share "missing", and where it holds "constant", as
       `data.click_log.summary.FeatureStatistics` gives them. A feature that
       can be missing gets a second output, 1 where it is.
     name: the layer's name.
@@ -338,13 +342,14 @@ class NumericFeatures(tf.keras.layers.Layer):
     # A string, since Keras would wrap a list and track it.
     self._features = json.dumps(checks.plain(features))
     self._mean = np.array([f["mean"] for f in features], np.float32)
-    self._scale = np.sqrt([f["variance"] for f in features], dtype=np.float32)
+    self._scale = np.sqrt([np.inf if f.get("constant") else f["variance"]
+                           for f in features], dtype=np.float32)
     self._indicated = np.flatnonzero([f["missing"] > 0 for f in features])
 
   def call(self, inputs):
     """Transforms `[.., F]`, NaN where missing, to `[.., F + indicators]`."""
     values = tf.cast(inputs, tf.float32)
-    missing = tf.math.is_nan(values)
+    missing = ~tf.math.is_finite(values)
     values = tf.where(missing, 0.0, values)
     logs = _signed_log(values)
     outputs = tf.where(missing, 0.0, (logs - self._mean) / self._scale)

@@ -148,6 +148,25 @@ def test_preprocessing_standardises_the_logs():
       result.std(axis=(0, 1)), [1, 1, 0, 1, 1], atol=1e-3)
 
 
+def test_what_training_never_saw_hardly_moves_a_score():
+  """A constant feature that changes, or an infinite one, took scores away."""
+  features = np.abs(_features(num_lists=50))
+  features[..., 2] = 7.
+  layer = scorers.feature_preprocessing(features)
+  model = scorers.build_model(5, layer, hidden_units=[4])
+  usual = model(features[:1]).numpy()
+  for place, values in ((2, (0., -1e30, np.inf, np.nan)),
+                        (1, (np.inf, -np.inf, np.nan))):
+    for value in values:
+      changed = features[:1].copy()
+      changed[..., place] = value
+      mean = features[:1].copy()
+      mean[..., place] = np.expm1(np.log1p(features[..., place]).mean())
+      np.testing.assert_allclose(model(changed), model(mean), atol=1e-5)
+  np.testing.assert_allclose(layer(features[:1])[..., 2], 0.)
+  assert np.ptp(usual) > 0
+
+
 def test_preprocessing_of_some_rows():
   features = _features()
   mask = np.ones([3, 4], bool)

@@ -75,6 +75,18 @@ def test_numbers():
   np.testing.assert_allclose(found, [expected], rtol=1e-6)
 
 
+def test_what_training_never_saw_hardly_moves_a_score():
+  """A constant that changes once it is served, or a value that is infinite."""
+  features = [{"name": "a", "mean": 2., "variance": 1., "missing": 0.,
+               "constant": True},
+              {"name": "b", "mean": 1., "variance": 4., "missing": 0.}]
+  layer = scorers.NumericFeatures(features)
+  for value in (0., -1e30, np.inf, NAN):
+    np.testing.assert_array_equal(layer(tf.constant([[value, 3.]]))[:, 0], 0)
+  for value in (np.inf, -np.inf, NAN):
+    np.testing.assert_array_equal(layer(tf.constant([[1., value]])), [[0, 0]])
+
+
 def test_numbers_of_the_log_are_standardised(log):
   layer = scorers.NumericFeatures(log.statistics["numeric"])
   batch = next(log.parts["train"].batches(1000))

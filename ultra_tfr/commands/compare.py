@@ -34,7 +34,8 @@ def define_flags():
   """Defines the flags of this command."""
   flags.DEFINE_string(
       "dataset", "synthetic", "'synthetic' (made up, no download), "
-      "'letor:FOLDER', or 'tfds:NAME' such as tfds:mslr_web/10k_fold1.")
+      "'letor:FOLDER' (there a qid is a number: 007 and 7 are one query), or "
+      "'tfds:NAME' such as tfds:mslr_web/10k_fold1.")
   flags.DEFINE_list("feedback", ["click"], "Kinds of feedback: "
                     f"{', '.join(FEEDBACK)}.")
   flags.DEFINE_list(

@@ -37,8 +37,8 @@ def define_flags():
   common.define_flags(["512", "256", "128"], steps=2000, learning_rate=1e-3,
                       method=["unbiased"])
   flags.DEFINE_string(
-      "train", None, "LETOR/svmlight file to train on (.gz and .bz2 too).",
-      required=True)
+      "train", None, "LETOR/svmlight file to train on (.gz and .bz2 too). "
+      "A qid is a number: 007 and 7 are one query.", required=True)
   flags.DEFINE_string(
       "valid", None, "File to choose the checkpoint by; without it "
       "--valid_queries of the training file.")

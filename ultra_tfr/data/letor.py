@@ -8,6 +8,7 @@ the lists and document ids, and says where an error is. (scikit-learn's own
 """
 
 import bz2
+import codecs
 import gzip
 import io
 import itertools
@@ -37,7 +38,8 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
   """Reads a LETOR file into flat lists, one list a qid.
 
   Features that a line does not name are 0, and may come in any order. Blank
-  lines and comments are skipped, except that `#docid = XXX` is kept.
+  lines and comments are skipped, except that `#docid = XXX` is kept, and so is
+  a byte order mark. A qid is a number: 007 and 7 are the same query.
 
   Args:
     path: the file; `.gz` and `.bz2` are decompressed by their ending.
@@ -55,9 +57,10 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
 
   Raises:
     FileNotFoundError: if there is no such file.
-    ValueError: if the file is empty or malformed, a qid is missing or its
-      lines are not contiguous, a label is negative or not finite, an index is
-      below `index_base` or beyond `num_features`, or a value is not finite.
+    ValueError: if the file is empty or malformed, no line has a feature, a qid
+      is missing or its lines are not contiguous, a label is negative or not
+      finite, an index is below `index_base` or beyond `num_features`, a value
+      is not finite, or memory cannot hold so many features.
 
   Source: Qin & Liu, "Introducing LETOR 4.0 Datasets" (2013).
 
@@ -100,15 +103,34 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
         f"{path}, line {lines.numbers[bad[0]]}: expected a label that is a "
         f"finite number of at least 0, but it is {labels[bad[0]]}; negative "
         "labels mark padding, so map them to 0 or remove the line.")
+  if not features.nnz:
+    raise ValueError(
+        f"{path}, line {lines.numbers[0]}: no line of the file has a feature, "
+        f"so there is nothing to rank by; {_EXPECTED}.")
   _check_range(features, lines, num_features, index_base)
   _check_finite(features, lines, non_finite, index_base)
   if num_features is not None:
     features.resize((features.shape[0], num_features))
   has_doc_ids = any(doc_id is not None for doc_id in lines.doc_ids)
   return lists_lib.RankingLists(
-      features.toarray(), labels, lines.starts + [len(labels)],
+      _dense(features, lines, index_base), labels, lines.starts + [len(labels)],
       np.array(list(lines.last_lines), dtype=np.int64),
       lines.doc_ids if has_doc_ids else None)
+
+
+def _dense(features, lines, index_base):
+  """Sparse features as an array, unless it takes too much of the memory."""
+  documents, width = features.shape
+  size = documents * width * np.dtype(np.float32).itemsize
+  if size > checks.memory() / 4:
+    largest = int(np.argmax(features.indices))
+    raise ValueError(
+        f"{lines.path}, line {_line_of(features, largest, lines)}: {width} "
+        f"features of {documents} documents take {size / 1e9:.0f} GB, too much "
+        "for the memory; the largest index is "
+        f"{int(features.indices[largest]) + index_base}: number the features "
+        f"from {index_base} without gaps, and check `num_features`.")
+  return features.toarray()
 
 
 class _LineError(ValueError):
@@ -156,11 +178,17 @@ class _Lines:
     qid = None
     with _open(self.path) as f:
       for self._number, line in enumerate(f, 1):
+        if self._number == 1:
+          line = line[len(codecs.BOM_UTF8) * line.startswith(codecs.BOM_UTF8):]
         content, _, comment = line.partition(b"#")
         head = content.split(None, 2)
         if not head:
           continue
         self._content = content
+        if b"_" in content:  # Python reads 1_0 as 10.
+          raise self._error(
+              f"{_shown(next(t for t in content.split() if b'_' in t))} is no "
+              "number of such a file", f"{_EXPECTED}; repair the line")
         if len(head) < 2 or head[1][:4] != b"qid:":
           float(head[0])  # A line without a label is not svmlight at all.
           found = _shown(head[1]) if len(head) > 1 else "the end of the line"
@@ -189,7 +217,8 @@ class _Lines:
         return  # The same number in another spelling, such as 07 after 7.
       raise self._error(
           f"expected the documents of qid {qid} in one block, but they stop at "
-          f"line {self.last_lines[qid]} and go on here", "sort the file by qid")
+          f"line {self.last_lines[qid]} and go on here ({_shown(token)})",
+          "sort the file by qid, where 007 and 7 are one number")
     self.last_lines[qid] = self._number
     self.starts.append(len(self.numbers))
 

@@ -132,7 +132,8 @@ def _check_schema(schema):
   for feature in numeric:
     # Of signed logarithms of float32, which are below 89.
     if not (abs(feature["mean"]) < 100 and 0 < feature["variance"] < 1e4 and
-            0 <= feature["missing"] <= 1):
+            0 <= feature["missing"] <= 1 and
+            feature.get("constant", False) in (True, False)):
       raise ValueError(f"the statistics of {feature['name']!r} are none")
 
 

@@ -15,6 +15,7 @@ from ultra_tfr import output
 from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
+from ultra_tfr.checks import memory as _memory
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
@@ -278,14 +279,6 @@ def check_memory(log: Any, batch_size: int) -> None:
         f"compared: a batch of {batch_size} requests may need about "
         f"{needed / 1e9:.0f} GB of memory. Keep the first rows of each request "
         "by `max_items`, such as 100, or make the batches smaller.")
-
-
-def _memory():
-  """Bytes of memory of this machine."""
-  try:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  except (AttributeError, OSError, ValueError):
-    return 1 << 34
 
 
 def _highest_rate(log):

@@ -115,6 +115,53 @@ def test_qid_spellings_are_one_list(tmp_path):
   assert lists.list_sizes.tolist() == [2]
 
 
+@pytest.mark.parametrize("text", [
+    "1 qid:007 1:1\n0 qid:3 1:2\n0 qid:7 1:3\n",
+    "1 qid:7 1:1\n0 qid:3 1:2\n0 qid:+07 1:3\n"])
+def test_a_qid_is_a_number_however_it_is_spelled(tmp_path, text):
+  """007 after 7 was the same query or an error, and nothing said the rule."""
+  _fails(_write(tmp_path, text), 3, "qid 7", "where 007 and 7 are one number")
+  assert "007 and 7" in letor.read_letor.__doc__
+
+
+@pytest.mark.parametrize("text, documents", [
+    ("1 qid:1 1:1\n0 qid:1 1:2\n", 2), ("# comment\n1 qid:1 1:1\n", 1),
+    ("1 qid:1 2:1 1:1\n", 1), ("\n1 qid:1 1:1\n", 1)])
+@pytest.mark.parametrize("name", ["bom.txt", "bom.txt.gz"])
+def test_a_byte_order_mark_is_skipped(tmp_path, text, documents, name):
+  """"the label '\\ufeff1' is not a number", of files that Windows wrote."""
+  path = tmp_path / name
+  content = ("\ufeff" + text).encode()
+  path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+  assert len(letor.read_letor(path).labels) == documents
+  path.write_bytes(gzip.compress(b"\xef\xbb\xbf") if name.endswith("gz") else (
+      b"\xef\xbb\xbf"))
+  _fails(str(path), None, "holds no document")
+
+
+@pytest.mark.parametrize("bad", [
+    "1_0 qid:1 1:1", "1 qid:1_0 1:1", "1 qid:1 1_0:1", "1 qid:1 1:1_0"])
+def test_underscores_are_no_digits(tmp_path, bad):
+  """A label of 1_0 was read as 10, as Python reads it."""
+  path = _write(tmp_path, f"1 qid:1 1:1 # a_b\n{bad}\n")
+  _fails(path, 2, next(word for word in bad.split() if "_" in word), "repair")
+
+
+def test_a_file_without_features(tmp_path):
+  """One feature that is 0 everywhere was made up."""
+  _fails(_write(tmp_path, "\n1 qid:1\n0 qid:1 # 1:1\n"), 2,
+         "no line of the file has a feature")
+
+
+@pytest.mark.parametrize("index", [2**31 - 1, 2**31, 2**40, 2**70])
+def test_an_index_beyond_the_memory(tmp_path, index):
+  """It ended in a `MemoryError` that named neither file nor line."""
+  path = _write(tmp_path, f"1 qid:1 1:1\n0 qid:1 {index}:1\n")
+  _fails(path, 2)
+  _fails(_write(tmp_path, "1 qid:1 3:1\n"), 1, "index is 3", "`num_features`",
+         num_features=index if index < 2**63 else 2**62)
+
+
 def test_index_base_is_explicit(tmp_path):
   """Readers guessed it, and shifted the features of files without index 0."""
   train = _write(tmp_path, "1 qid:1 0:5 1:6\n", "train.txt")

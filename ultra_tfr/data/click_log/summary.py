@@ -256,13 +256,16 @@ class FeatureStatistics:
 
     Returns:
       A dict: "numeric", for each feature its "name", "mean" and "variance"
-      after the signed log, and the share "missing"; "text", for each feature
-      its "name" and either "vocabulary" (by falling count) or "bins".
+      after the signed log, the share "missing", and "constant" where it has one
+      value or none; "text", for each feature its "name" and either "vocabulary"
+      (by falling count) or "bins".
     """
     count = np.maximum(self._count, 1.0)
     mean = self._sum / count
     variance = np.maximum(self._squares / count - np.square(mean), 0.0)
     rows = np.maximum(self._count + self._missing, 1.0)
+    # What is left of a constant is rounding.
+    varies = variance > 1e-8
     text = []
     for name, counter in self._values.items():
       if counter is None:
@@ -273,8 +276,8 @@ class FeatureStatistics:
     return {
         "numeric": [
             {"name": name, "mean": float(mean[i]),
-             # A constant would be blown up by the smallest rounding error.
-             "variance": float(variance[i]) if variance[i] > 1e-8 else 1.0,
-             "missing": float(self._missing[i] / rows[i])}
+             "missing": float(self._missing[i] / rows[i]),
+             **({"variance": float(variance[i])} if varies[i] else
+                {"variance": 1.0, "constant": True})}
             for i, name in enumerate(self._names)],
         "text": text}

@@ -171,8 +171,9 @@ def test_a_constant_and_a_missing_feature():
                       test=0) as log:
     assert log.statistics["numeric"] == [
         {"name": "a", "mean": pytest.approx(np.log(8)), "variance": 1.,
-         "missing": 0.},
-        {"name": "b", "mean": 0., "variance": 1., "missing": 1.}]
+         "missing": 0., "constant": True},
+        {"name": "b", "mean": 0., "variance": 1., "missing": 1.,
+         "constant": True}]
     assert log.feedback_kind == "binary"
 
 
