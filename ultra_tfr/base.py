@@ -303,6 +303,8 @@ class Learned(NamedTuple):
       different feedback.
     weight: the sum of debiasing weights, 0 for a loss without any.
     clipped: what clipping took away from it.
+    reduced: a scalar that is added to the reduced losses, of a loss that has a
+      reduction of its own; or None.
   """
 
   losses: tf.Tensor
@@ -310,6 +312,7 @@ class Learned(NamedTuple):
   pairs: tf.Tensor
   weight: tf.Tensor
   clipped: tf.Tensor
+  reduced: Optional[tf.Tensor] = None
 
 
 class LearningLoss(tf.keras.losses.Loss):
@@ -354,9 +357,11 @@ class LearningLoss(tf.keras.losses.Loss):
       A scalar, or `[B, L]` with the reduction NONE.
     """
     with tf.name_scope(self.name or type(self).__name__):
-      batch, losses = self._item_losses(y_true, y_pred, sample_weight)
+      batch, losses, reduced = self._item_losses(y_true, y_pred, sample_weight)
       loss = reduce(losses, batch.mask, batch.weights, self.reduction,
                     self.normalize_weights)
+      if reduced is not None:
+        loss += reduced
       if self.position_bias.is_fixed:
         return loss
       return keras_guards.watch(loss, self.position_bias)
@@ -391,7 +396,7 @@ class LearningLoss(tf.keras.losses.Loss):
       self.position_bias.collect({
           name: tf.stop_gradient(value) for name, value in
           {**learned.sums(), "counters": counters}.items()})
-    return batch, losses
+    return batch, losses, learned.reduced
 
   def _learn(self, batch: feedback_lib.Batch) -> Learned:
     """What the loss computes of a batch."""

@@ -68,7 +68,6 @@ class EStep:
 
   Attributes:
     scores: `[B, L]`, the ranking head.
-    is_greater: `[B, L, L]` booleans, pairs with c_a > c_b.
 
   Args:
     batch: a `feedback.Batch`.
@@ -89,13 +88,17 @@ class EStep:
           "`preference='tower'` needs a model with three heads, [lists, items, "
           f"3], but `y_pred` has {len(self._heads)}; add a preference head or "
           "take `preference='relevance'`.")
-    self.is_greater = pairs.preferred(
-        batch.feedback, batch.mask, options.min_gap)
     # Of S hypotheses, `[S, B, L]`; S is 1 if the users are known.
     self._relevant, self._irrelevant, self._slots = (
         position_bias.click_parameters(batch.slots, self._clicked))
     self._relevance_heads = position_bias.relevance_logits(batch.heads)
     self._relevance_logits = tf.stop_gradient(self._relevance_heads)
+
+  @functools.cached_property
+  def is_greater(self) -> tf.Tensor:
+    """`[B, L, L]` booleans, pairs with c_a > c_b."""
+    return pairs.preferred(
+        self._batch.feedback, self._batch.mask, self._options.min_gap)
 
   @functools.cached_property
   def _posterior(self):
@@ -147,6 +150,24 @@ class EStep:
     return weights_lib.trust_pair_weights(
         self._clicked, self._pair_model, examined,
         self._options.normalize_trust)
+
+  def item_weights(self) -> tuple[tf.Tensor, tf.Tensor]:
+    """Debiasing weights of items, and what `max_weight` cut off, `[B, L]` each.
+
+    beta / pi of those with feedback, (1 - beta) / (1 - pi) of the others: their
+    expectations are beta and 1 - beta. Times theta_1, and of several hypotheses
+    what each of them says, as far as it is believed.
+    """
+    believed = self._bias.shares() * tf.sqrt(self._bias.scales())
+    clicked, unclicked = (
+        tf.tensordot(believed, factor(
+            self._relevance_logits, self._relevant, self._irrelevant), 1)
+        for factor in (examination.clicked_factor,
+                       examination.unclicked_factor))
+    kept, cut = weights_lib.scale_and_clip(
+        clicked, 1.0, self._options.max_weight)
+    return (tf.stop_gradient(tf.where(self._clicked, kept, unclicked)),
+            tf.where(self._clicked, cut, 0.0))
 
   def logged_order_weights(self) -> tf.Tensor:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""

@@ -350,7 +350,7 @@ class PositionBias(base.LearningLayer):
         2.0 * self.num_contexts * model.num_slots(self.num_positions)
         for model in self.models]
 
-  def _scales(self):
+  def scales(self) -> tf.Tensor:
     """theta_1 squared of each hypothesis, `[S]`."""
     return tf.stack([
         tf.square(tf.reduce_mean(model.variables["examination"][:, 0]))
@@ -362,7 +362,7 @@ class PositionBias(base.LearningLayer):
     With several contexts theta_1 is their mean, and with several hypotheses
     the square is their mean by `shares`: one constant for all pairs.
     """
-    return tf.tensordot(self.shares(), self._scales(), 1)
+    return tf.tensordot(self.shares(), self.scales(), 1)
 
   def mixture(self) -> tf.Tensor:
     """What the pair weights of each hypothesis count for, `[S]`.
@@ -370,7 +370,7 @@ class PositionBias(base.LearningLayer):
     By `shares`, each on its own scale: one means nothing to another hypothesis.
     """
     return tf.math.divide_no_nan(
-        self.shares() * self._scales(), self.scale())
+        self.shares() * self.scales(), self.scale())
 
   def click_parameters(
       self, slots: positions_lib.Slots, clicked: tf.Tensor

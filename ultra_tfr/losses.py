@@ -15,6 +15,7 @@ from ultra_tfr import checks
 from ultra_tfr import e_step
 from ultra_tfr import feedback as feedback_lib
 from ultra_tfr import keras_guards
+from ultra_tfr import ranking_losses
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
 from ultra_tfr.core import weights as weights_lib
@@ -222,20 +223,123 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class InversePropensityLoss(tf.keras.losses.Loss):
-  """Any TF-Ranking loss with items weighted by 1 / theta of their position.
+class UnbiasedLoss(base.LearningLoss):
+  r"""Any TF-Ranking loss, debiased, with the E step of its propensities.
 
-  For known propensities: Joachims et al. (2017), Wang et al. (2016).
+  What `UnbiasedPairwiseLoss` does for pairs, for the loss that a model has:
+
+      bias = ultra_tfr.layers.PositionBias(10, trust_bias="auto")
+      loss = ultra_tfr.losses.UnbiasedLoss(
+          bias, tfr.keras.losses.ApproxNDCGLoss())
+      model.compile("adam", loss=loss)
+      model.fit(dataset, callbacks=[ultra_tfr.callbacks.PropensityEM()])
+
+  Each item gets the weight beta / pi if it was clicked and (1 - beta) /
+  (1 - pi) if not, with beta its relevance and pi the chance of a click at its
+  position, times one constant, theta_1. Their expectations are beta and
+  1 - beta, so what is linear in clicks so weighted is unbiased. Where TF-
+  Ranking's loss takes item weights (softmax, sigmoid cross-entropy, squared
+  error, and of pairs those of the preferred item) they are these; where it
+  takes its gain from the label (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG,
+  pairwise squared error) the label is the feedback times its weight, with
+  linear gain. `ultra_tfr.ranking_losses` says for each what is then unbiased,
+  and why the others are refused. Of pairs `UnbiasedPairwiseLoss` debiases both
+  items, and is the better choice.
+
+  `y_true` and `y_pred` are those of `UnbiasedPairwiseLoss`, and so is what it
+  says of heads, hypotheses, `PropensityEM` and `val_loss`. The value is that of
+  TF-Ranking's loss, in its own reduction, plus the cross-entropy of the
+  relevance heads. Feedback above 0 is a click, and where it is a label or a
+  gain also its size counts.
 
   Args:
-    position_bias: a `PositionBias` with `examination` given.
-    loss: a `tfr.keras.losses` loss that takes `[B, L]` weights; a pairwise loss
-      weighs the preferred item of each pair.
+    position_bias: a `PositionBias`, without pairwise trust bias.
+    loss: a `tfr.keras.losses` loss; its `reduction` is that of the whole.
+    max_weight: cap of the weights of clicks, after scaling.
+    head_weight: weight of the cross-entropy of the relevance heads.
     name: the loss's name.
 
   Raises:
-    ValueError: if the propensities are not given, or an argument is no such
-      object.
+    ValueError: if the loss cannot be debiased, or an argument does not fit.
+
+  >>> import tensorflow_ranking as tfr
+  >>> loss = UnbiasedLoss(PositionBias(2, examination=[1.0, 0.5]),
+  ...                     tfr.keras.losses.SoftmaxLoss())
+  >>> round(float(loss([[0.0, 1.0]], [[0.0, 0.0]])), 4)  # 2 log(2)
+  1.3863
+  """
+
+  num_heads = None
+
+  def __init__(self, position_bias: PositionBias, loss: tf.keras.losses.Loss,
+               *, max_weight: Optional[float] = None, head_weight: float = 1.0,
+               name: str = "unbiased_loss"):
+    self._debiased = ranking_losses.DebiasedLoss(loss)
+    super().__init__(position_bias, PositionBias, loss.reduction, name)
+    if loss.reduction == tf.keras.losses.Reduction.NONE:
+      raise ValueError(
+          "`loss` must be reduced to a number, since losses of lists and of "
+          "items do not add up, but its `reduction` is 'none'; take 'auto' or "
+          "'sum'.")
+    if position_bias.trust_bias == "pairwise":
+      raise ValueError(
+          f"`{type(self).__name__}` weighs items, but `position_bias` has "
+          "`trust_bias='pairwise'`; take 'auto', 'position' or None, or "
+          "`UnbiasedPairwiseLoss`.")
+    self._loss = loss
+    self.options = e_step.Options(
+        max_weight=max_weight, head_weight=head_weight)
+
+  def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
+    """The reduced loss: how, is the inner loss's affair."""
+    return self(y_true, y_pred)
+
+  def _learn(self, batch):
+    step = e_step.EStep(batch, self.position_bias, self.options)
+    factors, cut = step.item_weights()
+    clicks = tf.cast(batch.feedback > 0, tf.float32)
+    return base.Learned(
+        self.options.head_weight * step.head_losses(), step.sums,
+        tf.reduce_sum(clicks), tf.reduce_sum(clicks * factors),
+        tf.reduce_sum(cut),
+        self._debiased(batch.feedback, step.scores, batch.mask, batch.weights,
+                       factors))
+
+  def get_config(self) -> dict[str, Any]:
+    """The constructor's arguments, ready for JSON."""
+    config = super().get_config()
+    del config["reduction"]  # It is the inner loss's.
+    return config
+
+  def _options(self):
+    return {"loss": tf.keras.losses.serialize(self._loss),
+            "max_weight": self.options.max_weight,
+            "head_weight": self.options.head_weight}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> Any:
+    """Builds the loss again, with a bias layer of the same arguments."""
+    return super().from_config({
+        **config, "loss": tf.keras.losses.deserialize(config["loss"])})
+
+
+@tf.keras.utils.register_keras_serializable(package="ultra_tfr")
+class InversePropensityLoss(tf.keras.losses.Loss):
+  """Any TF-Ranking loss with items weighted by 1 / theta of their position.
+
+  For known propensities: Joachims et al. (2017), Wang et al. (2016). A pairwise
+  loss weighs the preferred item of each pair; where the loss takes its gain
+  from the label, as ApproxNDCG does, the label is debiased, see
+  `ultra_tfr.ranking_losses`.
+
+  Args:
+    position_bias: a `PositionBias` with `examination` given.
+    loss: a `tfr.keras.losses` loss.
+    name: the loss's name.
+
+  Raises:
+    ValueError: if the propensities are not given, the loss cannot be debiased,
+      or an argument is no such object.
 
   >>> import tensorflow_ranking as tfr
   >>> loss = InversePropensityLoss(
@@ -249,14 +353,13 @@ class InversePropensityLoss(tf.keras.losses.Loss):
                name: str = "inverse_propensity_loss"):
     checks.check_instance("position_bias", position_bias, PositionBias,
                           "create one and pass it to the loss")
-    checks.check_instance("loss", loss, tf.keras.losses.Loss,
-                          "take one of `tfr.keras.losses`")
+    self._debiased = ranking_losses.DebiasedLoss(loss)
     super().__init__(reduction=loss.reduction, name=name)
     if not position_bias.examination_is_fixed:
       raise ValueError(
           "`InversePropensityLoss` needs known propensities, but the bias "
           f"layer {position_bias.name!r} learns its own; give it "
-          "`examination`, or use `UnbiasedPairwiseLoss`.")
+          "`examination`, or use `UnbiasedPairwiseLoss` or `UnbiasedLoss`.")
     self.position_bias = position_bias
     self._loss = loss
 
@@ -266,10 +369,10 @@ class InversePropensityLoss(tf.keras.losses.Loss):
         y_true, y_pred, sample_weight, self.position_bias)
     theta = batch.slots.lookup(self.position_bias.click_tables()[0])
     mask = tf.logical_and(batch.mask, theta > 0)
-    weights = tf.math.divide_no_nan(batch.weights, theta)
-    scores = masking.zero_where_invalid(mask, batch.heads[0])
-    feedback = tf.where(mask, batch.feedback, -1.0)
-    return self._loss(feedback, scores, weights)
+    return self._debiased(
+        masking.zero_where_invalid(mask, batch.feedback),
+        masking.zero_where_invalid(mask, batch.heads[0]), mask, batch.weights,
+        tf.math.divide_no_nan(1.0, tf.where(mask, theta, 0.0)))
 
   def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""

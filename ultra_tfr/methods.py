@@ -24,6 +24,7 @@ from ultra_tfr.hypotheses import HYPOTHESES
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 CLICK, DWELL = FEEDBACK = ("click", "dwell")
@@ -172,6 +173,11 @@ def _unbiased(examination_posterior):
   return make
 
 
+def _softmax(layer, feedback):
+  del feedback  # Softmax is linear in it, whatever it is.
+  return UnbiasedLoss(layer, tfr.keras.losses.SoftmaxLoss())
+
+
 def _paper(use_metric):
   def make(layer, feedback):
     metric = tfr.keras.losses.NDCGLambdaWeight(gain_fn=_gain(feedback))
@@ -209,11 +215,11 @@ def _paper_method(summary, use_metric, trust_bias):
 
 
 def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
-               starts_relevance=True):
+               starts_relevance=True, num_relevance=1):
   return Method(
       summary, loss, num_heads=num_heads, feedback=feedback, layer=layer,
       estimates_examination=True, callback=PropensityEM,
-      starts_relevance=starts_relevance)
+      starts_relevance=starts_relevance, num_relevance=num_relevance)
 
 
 def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
@@ -222,9 +228,9 @@ def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
   if has_guard:
     layer = functools.partial(layer, logged_order_weight=INITIAL_WEIGHT)
   return dataclasses.replace(
-      _em_method(summary, _unbiased(examination_posterior), 2, layer),
-      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard,
-      num_relevance=num_relevance)
+      _em_method(summary, _unbiased(examination_posterior), 2, layer,
+                 num_relevance=num_relevance),
+      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard)
 
 
 def _tower_method(summary, loss, modes, feedback=(DWELL,)):
@@ -236,6 +242,7 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
 
 
 _TrustByPosition = functools.partial(PositionBias, trust_bias="position")
+_AnyUsers = functools.partial(PositionBias, trust_bias="auto")
 
 METHODS = {
     "oracle-pairwise": Method(
@@ -258,13 +265,15 @@ METHODS = {
         layer=PositionBias, knows_examination=True),
     "unbiased": _unbiased_method(
         "closed-form weights, EM of four kinds of users; keeps a strong order",
-        functools.partial(PositionBias, trust_bias="auto"), has_guard=True,
-        num_relevance=len(HYPOTHESES)),
+        _AnyUsers, has_guard=True, num_relevance=len(HYPOTHESES)),
     "unbiased-bayes": _unbiased_method(
         "Bayes-IPW, pairwise trust bias by EM",
         functools.partial(PositionBias, trust_bias="pairwise"),
         predicts_clicks=False, examination_posterior="prior"),
     "unbiased-ipw": _unbiased_method("IPW, examination by EM", PositionBias),
+    "unbiased-softmax": _em_method(
+        "softmax loss with weights of items, EM of four kinds of users",
+        _softmax, 2, _AnyUsers, num_relevance=len(HYPOTHESES)),
     "paper-opt": _paper_method(
         "loss_opt as published: Bayes-IPW with NDCG weights", True, "pairwise"),
     "paper-bayes": _paper_method(

@@ -10,6 +10,7 @@ _NAME = re.compile(
     r"(?<![\w./@-])ultra_tfr((?:\.[A-Za-z_]\w*)+)(?![\w.]*\{)")
 _FILES = [
     *(program_files.ROOT / name for name in ("README.md", "CHANGELOG.md")),
+    *sorted((program_files.ROOT / "docs").rglob("*.md")),
     *sorted((program_files.ROOT / "examples").rglob("*.py")),
     *sorted((program_files.ROOT / "ultra_tfr").rglob("*.py")),
 ]

@@ -31,6 +31,7 @@ from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import LoggedOrderGuard
 from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import ClickLogLikelihood
 from ultra_tfr.metrics import CounterfactualMetric
@@ -48,7 +49,7 @@ SUM = tf.keras.losses.Reduction.SUM
 
 # The tables of the test properties, by which an entry says why it has not one.
 PROPERTIES = ("order", "compiled", "extremes", "gradient", "config",
-              "float64", "numpy_arguments")
+              "float64", "numpy_arguments", "losses_of_items")
 # What learned variables are in tests: values that differ everywhere.
 _RANGES = {
     "examination_unclicked": (.1, .6), "trust_positive": (.6, .95),
@@ -383,6 +384,23 @@ _OTHERS = {
             reduction=SUM, temperature=2.), "name": "mine"}, PositionBias,
         {"num_positions": 4, "num_contexts": 2, "overflow": "pool",
          "examination": [EXAMINATION[:4], EXAMINATION[1:5]]}, 2),
+    "inverse_propensity_approx_ndcg": (
+        InversePropensityLoss, {"loss": tfr.keras.losses.ApproxNDCGLoss()},
+        PositionBias, {"examination": EXAMINATION}, 1),
+    "unbiased_softmax": (
+        UnbiasedLoss, {"loss": tfr.keras.losses.SoftmaxLoss(),
+                       "max_weight": 1.1}, PositionBias,
+        {"trust_bias": "auto"}, 5),
+    "unbiased_sigmoid": (
+        UnbiasedLoss, {"loss": tfr.keras.losses.SigmoidCrossEntropyLoss(
+            reduction=SUM)}, PositionBias, {"num_contexts": 2}, 1),
+    "unbiased_approx_ndcg": (
+        UnbiasedLoss, {"loss": tfr.keras.losses.ApproxNDCGLoss(),
+                       "head_weight": 2., "name": "mine"}, PositionBias,
+        {"trust_bias": "position"}, 2),
+    "unbiased_pairwise_mse": (
+        UnbiasedLoss, {"loss": tfr.keras.losses.PairwiseMSELoss(
+            reduction=SUM)}, PositionBias, {"examination": EXAMINATION}, 1),
     "dla": (DualLearningLoss, {"max_weight": 1.5}, PropensityLogits, {}, 1),
     "dla_uncapped": (DualLearningLoss, {"max_weight": None}, PropensityLogits,
                      {"num_positions": 4, "overflow": "pool"}, 1),
@@ -426,9 +444,10 @@ PAIRWISE = {
         UnbiasedPairwiseLoss, arguments, run_loss, _layer(PositionBias, layer),
         heads, "seconds" if name.startswith("graded") else "clicks")
     for name, (heads, layer, arguments) in _PAIRWISE.items()}
+_INNER = {"losses_of_items": "Its inner loss reduces as TF-Ranking does."}
 LOSSES = {**PAIRWISE, **{
     name: Entry(name, loss, arguments, run_loss, _layer(layer_class, layer),
-                heads, "grades")
+                heads, "grades", _INNER if loss is UnbiasedLoss else {})
     for name, (loss, arguments, layer_class, layer, heads) in _OTHERS.items()}}
 
 

@@ -21,6 +21,7 @@ from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import LoggedOrderGuard
 from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import ClickLogLikelihood
 from ultra_tfr.metrics import CounterfactualMetric
@@ -157,6 +158,11 @@ CONSTRUCTORS = {
             _not_negative("head_weight"),
         ), _LOSS_FREE | {"normalize_trust",
                          "normalize_weights", "seed"}),
+    UnbiasedLoss: Constructor(
+        lambda: {"position_bias": PositionBias(3),
+                 "loss": tfr.keras.losses.SoftmaxLoss()},
+        (_BIAS, _instance("loss", "a `Loss`"), _cap(),
+         _not_negative("head_weight")), frozenset({"name"})),
     InversePropensityLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, examination=.5),
                  "loss": tfr.keras.losses.SoftmaxLoss()},

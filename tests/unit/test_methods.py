@@ -17,7 +17,7 @@ NUM_POSITIONS = 4
 NAMES = [
     "oracle-pairwise", "oracle-pointwise", "oracle-clicks", "naive-pairwise",
     "naive-pointwise", "naive-lambda", "ipw-known", "unbiased",
-    "unbiased-bayes", "unbiased-ipw", "paper-opt",
+    "unbiased-bayes", "unbiased-ipw", "unbiased-softmax", "paper-opt",
     "paper-bayes", "paper-ipw", "regression-em", "dla",
     "pairwise-debiasing", "trust-affine", "baseline-v1", "baseline-v2",
     "baseline-v3", "baseline-v4"]

@@ -1,0 +1,92 @@
+"""Tests of ultra_tfr.ranking_losses."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedLoss
+from ultra_tfr.ranking_losses import REFUSED
+from ultra_tfr.ranking_losses import TREATMENTS
+from ultra_tfr.ranking_losses import DebiasedLoss
+
+CURVE = [0.8, 0.5, 0.2, 0.1]
+FEEDBACK = tf.constant([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, -1.0]])
+SCORES = tf.constant([[0.3, -0.2, 0.1, 0.5], [0.2, 0.4, -0.3, 9.0]])
+
+
+@pytest.mark.parametrize("cls", [
+    cls for cls in TREATMENTS if "lambda_weight" in cls().get_config()])
+def test_debiased_labels_take_no_lambda_weight(cls):
+  """Its gain, exponential in a label of 1 / theta = 20, would be a million."""
+  loss = cls(lambda_weight=tfr.keras.losses.YetiDCGLambdaWeight())
+  if TREATMENTS[cls].enters == "label":
+    with pytest.raises(ValueError, match=(
+        f"without a lambda weight if it is a `{cls.__name__}`")):
+      DebiasedLoss(loss)
+  else:
+    DebiasedLoss(loss)
+
+
+@pytest.mark.parametrize("wrapper", [UnbiasedLoss, InversePropensityLoss])
+@pytest.mark.parametrize("cls", REFUSED)
+def test_what_cannot_be_debiased_is_refused(cls, wrapper):
+  """Weights of items that TF-Ranking makes one of the list change nothing."""
+  nearest = getattr(tfr.keras.losses, REFUSED[cls][1])
+  assert nearest in TREATMENTS
+  with pytest.raises(ValueError, match=(
+      f"`tfr.keras.losses.{cls.__name__}` cannot be debiased: .*; take "
+      f"`tfr.keras.losses.{nearest.__name__}`")):
+    wrapper(PositionBias(4, examination=CURVE), cls())
+
+
+def test_other_losses_are_refused_and_subclasses_are_not():
+  with pytest.raises(ValueError, match=(
+      "`loss` must be one of TF-Ranking's losses.*`MeanSquaredError`; take "
+      "one of SoftmaxLoss, ")):
+    DebiasedLoss(tf.keras.losses.MeanSquaredError())
+
+  class Mine(tfr.keras.losses.ApproxNDCGLoss):
+    pass
+
+  assert DebiasedLoss(Mine()).treatment.enters == "label"
+
+
+@pytest.mark.parametrize("cls", [
+    tfr.keras.losses.ApproxNDCGLoss, tfr.keras.losses.ApproxMRRLoss])
+def test_one_click_counts_by_its_position(cls):
+  """NDCG of one click is the same whatever the gain of the click is."""
+  loss = InversePropensityLoss(PositionBias(4, examination=CURVE), cls())
+  first, last = (float(loss(tf.one_hot([rank], 4), tf.zeros([1, 4])))
+                 for rank in (0, 3))
+  assert last / first == pytest.approx(CURVE[0] / CURVE[3], rel=1e-5)
+
+
+def test_large_gains_stay_linear():
+  """2^label - 1 of a label of 1 / theta = 1000 is no number."""
+  loss = InversePropensityLoss(
+      PositionBias(2, examination=[1.0, 1e-3]),
+      tfr.keras.losses.ApproxNDCGLoss(reduction="sum"))
+  both = float(loss([[1.0, 1.0]], [[0.0, 0.0]]))
+  # At rank 1.5 each: gains 1001 over the ideal of two clicks.
+  expected = -1001.0 / np.log(2.5) / (1 / np.log(2) + 1 / np.log(3))
+  assert both == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("cls", [
+    cls for cls in TREATMENTS if not hasattr(cls(), "_gumbel_sampler")])
+def test_ragged_losses(cls):
+  """They take ragged tensors alone, of which padded ones are made here."""
+  bias = PositionBias(4, examination=CURVE)
+  dense, ragged = (
+      InversePropensityLoss(bias, cls(reduction="sum", ragged=ragged))
+      for ragged in (False, True))
+  expected = float(dense(FEEDBACK, SCORES, [[1.0], [2.0]]))
+  assert float(ragged(FEEDBACK, SCORES, [[1.0], [2.0]])) == pytest.approx(
+      expected, rel=1e-5)
+  mask = FEEDBACK >= 0
+  lists = [tf.ragged.boolean_mask(part, mask) for part in (FEEDBACK, SCORES)]
+  assert float(ragged(*lists, [[1.0], [2.0]])) == pytest.approx(
+      expected, rel=1e-5)

@@ -1,0 +1,186 @@
+"""TF-Ranking's losses: how debiasing enters each of them, or why it cannot.
+
+Most are linear in the weights of items, or in gains that they take from labels,
+and there an inverse propensity undoes the bias of what was shown. What depends
+on the order of labels alone has no such place, and is refused.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+from typing import Literal
+from typing import Optional
+
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from ultra_tfr import checks
+from ultra_tfr.core import counterfactual
+
+_ALL = tfr.keras.losses
+
+
+def _ideal_dcg(gains):
+  """The largest DCG of any order, `[B, 1]`."""
+  ranks = tf.range(1.0, tf.cast(tf.shape(gains)[1], tf.float32) + 0.5)
+  return tf.reduce_sum(
+      tf.sort(gains, direction="DESCENDING") *
+      counterfactual.dcg_discounts(ranks), axis=1, keepdims=True)
+
+
+def _sum(gains):
+  return tf.reduce_sum(gains, axis=1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Treatment:
+  """How debiasing enters a loss.
+
+  What is unbiased is said of its expectation over clicks, each item being
+  examined and relevant independently of the others, as against the loss of the
+  same list with its true relevance for labels: the `"whole"` loss (but for one
+  constant, and a summand without scores), or the `"numerator"`, the part that
+  is a sum over clicks, while what it is compared with or divided by is as
+  clicked.
+
+  Attributes:
+    enters: as item `"weights"`; or through the debiased `"label"`, the feedback
+      times its inverse propensity.
+    learned: what is unbiased in `losses.UnbiasedLoss`.
+    known: what is unbiased in `losses.InversePropensityLoss`.
+    has_exponential_gain: the loss takes 2^label - 1 for gain. It is given the
+      label whose gain is the debiased feedback itself.
+    normalizer: what the loss divides by, `[B, 1]`, a function of gains `[B,
+      L]`; None if by nothing. A debiased label would cancel there, in a list
+      with one click entirely, so it is made that of the feedback.
+  """
+
+  enters: Literal["weights", "label"]
+  learned: Literal["whole", "numerator"]
+  known: Literal["whole", "numerator"]
+  has_exponential_gain: bool = False
+  normalizer: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
+
+
+_PREFERRED = Treatment("weights", "numerator", "numerator")
+_POINTWISE = Treatment("weights", "whole", "numerator")
+_APPROX_NDCG = Treatment("label", "numerator", "numerator",
+                         has_exponential_gain=True, normalizer=_ideal_dcg)
+
+TREATMENTS = {
+    _ALL.SoftmaxLoss: Treatment("weights", "whole", "whole"),
+    _ALL.SigmoidCrossEntropyLoss: _POINTWISE,
+    _ALL.MeanSquaredLoss: _POINTWISE,
+    _ALL.PairwiseLogisticLoss: _PREFERRED,
+    _ALL.PairwiseHingeLoss: _PREFERRED,
+    _ALL.PairwiseSoftZeroOneLoss: _PREFERRED,
+    _ALL.YetiLogisticLoss: _PREFERRED,
+    _ALL.PairwiseMSELoss: Treatment("label", "whole", "whole"),
+    _ALL.ApproxNDCGLoss: _APPROX_NDCG,
+    _ALL.GumbelApproxNDCGLoss: _APPROX_NDCG,
+    _ALL.ApproxMRRLoss: Treatment(
+        "label", "numerator", "numerator", normalizer=_sum),
+}
+
+_BY_ORDER = "it takes but the order of labels, which no weight can debias"
+# Why, and the nearest loss that can.
+REFUSED = {
+    _ALL.ListMLELoss: (_BY_ORDER, "SoftmaxLoss"),
+    _ALL.UniqueSoftmaxLoss: (
+        "an item is compared with those of lower labels, which for clicks are "
+        "those not examined, too", "SoftmaxLoss"),
+    _ALL.CoupledRankDistilLoss: (
+        "its labels are the scores of a teacher, not feedback", "SoftmaxLoss"),
+    _ALL.OrdinalLoss: (
+        "it takes a head for each grade, and the bias of feedback is not known "
+        "grade by grade", "SigmoidCrossEntropyLoss"),
+    _ALL.ClickEMLoss: (
+        "it models examination by a head of its own",
+        "SigmoidCrossEntropyLoss"),
+    _ALL.MixtureEMLoss: (
+        "it weighs models by how well they predict clicks as they are, bias "
+        "included", "SigmoidCrossEntropyLoss"),
+}
+
+
+class DebiasedLoss:
+  """One of TF-Ranking's losses, on debiased feedback.
+
+  Attributes:
+    treatment: its `Treatment`.
+
+  Args:
+    loss: a `tfr.keras.losses` loss, or one of a subclass.
+
+  Raises:
+    ValueError: if it cannot be debiased.
+
+  >>> loss = DebiasedLoss(tfr.keras.losses.SoftmaxLoss())
+  >>> loss.treatment.learned
+  'whole'
+  """
+
+  def __init__(self, loss: tf.keras.losses.Loss):
+    checks.check_instance("loss", loss, tf.keras.losses.Loss,
+                          "take one of `tfr.keras.losses`")
+    self._loss = loss
+    self.treatment = _find_treatment(loss)
+    config = loss.get_config()
+    # TF-Ranking looks for a mask where labels are ragged, and only there.
+    self._is_ragged = config.get("ragged", False)
+    if self.treatment.enters == "label" and config.get("lambda_weight"):
+      raise ValueError(
+          f"`loss` must be without a lambda weight if it is a "
+          f"`{type(loss).__name__}`, which debiased labels would enter with a "
+          "gain that is not linear; leave `lambda_weight` out, or take "
+          "`tfr.keras.losses.PairwiseLogisticLoss`.")
+
+  def __call__(self, feedback: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor,
+               weights: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+    """The loss, reduced as TF-Ranking does.
+
+    Args:
+      feedback: `[B, L]`, 0 outside the mask.
+      scores: `[B, L]`.
+      mask: `[B, L]` booleans, the items that count.
+      weights: `[B, L]` sample weights.
+      factors: `[B, L]` debiasing weights, without a gradient.
+
+    Returns:
+      What the loss gives for them.
+    """
+    treatment = self.treatment
+    labels = feedback
+    if treatment.enters == "weights":
+      weights *= factors
+    else:
+      gains = tf.where(mask, feedback * factors, 0.0)
+      labels = gains
+      if treatment.has_exponential_gain:
+        labels = tf.math.log1p(gains) / tf.math.log(2.0)
+      if treatment.normalizer is not None:
+        weights *= tf.math.divide_no_nan(
+            treatment.normalizer(gains), treatment.normalizer(feedback))
+    if self._is_ragged:
+      labels, scores, weights = (
+          tf.ragged.boolean_mask(part, mask)
+          for part in (labels, scores, weights))
+    else:
+      labels = tf.where(mask, labels, -1.0)
+    return self._loss(labels, scores, weights)
+
+
+def _find_treatment(loss: Any) -> Treatment:
+  for known in type(loss).__mro__:
+    if known in TREATMENTS:
+      return TREATMENTS[known]
+    if known in REFUSED:
+      reason, nearest = REFUSED[known]
+      raise ValueError(
+          f"`tfr.keras.losses.{known.__name__}` cannot be debiased: {reason}; "
+          f"take `tfr.keras.losses.{nearest}`.")
+  raise ValueError(
+      "`loss` must be one of TF-Ranking's losses, or of a subclass, since it "
+      "is not known how others take weights, but is a "
+      f"`{type(loss).__name__}`; take one of "
+      f"{', '.join(known.__name__ for known in TREATMENTS)}.")
