@@ -53,6 +53,82 @@ def debiased_feedback(
   return estimates, mask
 
 
+def at_most_one(examination: Any) -> Any:
+  """A curve that may be relative, scaled to probabilities; others as they are.
+
+  Args:
+    examination: None, a number, or a curve `[K]` or `[C, K]`. Contexts keep
+      their proportions.
+
+  Returns:
+    What was given, over its largest value if that is above 1.
+
+  >>> at_most_one([1.0, 1.25, 0.5]).tolist()
+  [0.8, 1.0, 0.4]
+  """
+  if np.ndim(examination) == 0:
+    return examination
+  values = np.asarray(examination, np.float64)
+  highest = np.max(values, initial=0.0)
+  return values / highest if 1.0 < highest < np.inf else examination
+
+
+def check_known_trust(trust_bias: Optional[str], examination: Any,
+                      trust_positive: Any, trust_negative: Any) -> None:
+  """Raises a `ValueError` if the arguments of a layer do not fit.
+
+  Args:
+    trust_bias: of a `PositionBias`, and so are the others.
+    examination: what is known, or None.
+    trust_positive: what is known, or None.
+    trust_negative: what is known, or None.
+  """
+  if (trust_positive is None) != (trust_negative is None):
+    raise ValueError(
+        "`trust_positive` and `trust_negative` must be given together, but "
+        "only one of them is.")
+  if trust_positive is None:
+    return
+  if np.any(np.less(trust_positive, trust_negative)):
+    raise ValueError(
+        "`trust_positive` must be at least `trust_negative`, since relevant "
+        f"items are not clicked less, but {trust_positive} and "
+        f"{trust_negative} are given.")
+  if trust_bias is None:
+    raise ValueError(
+        "`trust_positive` is given, but `trust_bias` is None; set it to "
+        "'position' or 'pairwise'.")
+  if trust_bias == "position" and examination is None:
+    raise ValueError(
+        "`trust_positive` with `trust_bias='position'` needs `examination` "
+        "too, since only their product is identified.")
+
+
+def known_arguments(layer: Any) -> dict[str, Any]:
+  """Arguments of a `PositionBias` that is given what this one has now.
+
+  Args:
+    layer: a `PositionBias`.
+
+  Returns:
+    A dict.
+  """
+  relevant, irrelevant = layer.click_tables()
+  arguments = {
+      "num_positions": layer.num_positions, "num_contexts": layer.num_contexts,
+      "overflow": layer.overflow, "examination": relevant.numpy()}
+  if irrelevant is not None:
+    # p0 as a share of p1, which is identified only times examination.
+    return {**arguments, "trust_bias": "position", "trust_positive": 1.0,
+            "trust_negative": np.minimum(
+                tf.math.divide_no_nan(irrelevant, relevant), 1.0)}
+  if layer.trust_bias == "pairwise":
+    return {**arguments, "trust_bias": "pairwise",
+            "trust_positive": layer.trust_positive.numpy(),
+            "trust_negative": layer.trust_negative.numpy()}
+  return arguments
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bias:
   """What a trained model says about positions.

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 import tensorflow as tf
 
 from ultra_tfr import base
+from ultra_tfr import bias as bias_lib
 from ultra_tfr import checks
 from ultra_tfr import hypotheses as hypotheses_lib
 from ultra_tfr.core import em
@@ -63,8 +64,9 @@ class PositionBias(base.LearningLayer):
       distance to the last click above it, `core.positions.browsing_slots`. A
       distance seldom seen borrows from its position. None is both, each as a
       hypothesis, with `trust_bias="auto"`, and otherwise the position.
-    examination: known propensities, `[K]` or `[C, K]` in [0, 1]; then theta is
-      not estimated. (theta- still is where EM runs: it depends on the items.)
+    examination: known propensities, `[K]` or `[C, K]`; then theta is not
+      estimated. (theta- still is where EM runs: it depends on the items.) A
+      curve relative to position 1 may be above 1: it is scaled to at most 1.
     trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
       `trust_bias="position"`) or eps+_ij (a number or `[K, K]`, with
       `"pairwise"`).
@@ -129,6 +131,7 @@ class PositionBias(base.LearningLayer):
             None if logged_order_weight is None else checks.check_not_negative(
                 "logged_order_weight", logged_order_weight)),
     })
+    examination = bias_lib.at_most_one(examination)
     checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
     checks.check_choice(
         "examination_model", examination_model, _EXAMINATION_MODELS)
@@ -136,7 +139,8 @@ class PositionBias(base.LearningLayer):
     self._check_click_irrelevant(initial_click_irrelevant)
     self.examination_is_fixed = examination is not None
     self.trust_is_fixed = trust_positive is not None
-    self._check_trust(trust_positive, trust_negative)
+    bias_lib.check_known_trust(
+        trust_bias, examination, trust_positive, trust_negative)
     self._check_model(examination_model)
     self.starts_from_clicks = (
         not self.examination_is_fixed and
@@ -188,27 +192,6 @@ class PositionBias(base.LearningLayer):
           "`initial_click_irrelevant` needs `trust_bias='position'`, but "
           f"`trust_bias` is {self.trust_bias!r}; set it, or leave the start "
           "out.")
-
-  def _check_trust(self, trust_positive, trust_negative):
-    if (trust_positive is None) != (trust_negative is None):
-      raise ValueError(
-          "`trust_positive` and `trust_negative` must be given together, but "
-          "only one of them is.")
-    if not self.trust_is_fixed:
-      return
-    if np.any(np.less(trust_positive, trust_negative)):
-      raise ValueError(
-          "`trust_positive` must be at least `trust_negative`, since relevant "
-          f"items are not clicked less, but {trust_positive} and "
-          f"{trust_negative} are given.")
-    if self.trust_bias is None:
-      raise ValueError(
-          "`trust_positive` is given, but `trust_bias` is None; set it to "
-          "'position' or 'pairwise'.")
-    if self.trust_bias == "position" and not self.examination_is_fixed:
-      raise ValueError(
-          "`trust_positive` with `trust_bias='position'` needs `examination` "
-          "too, since only their product is identified.")
 
   def _check_model(self, examination_model):
     if self.trust_bias == AUTO and (
@@ -276,6 +259,27 @@ class PositionBias(base.LearningLayer):
     return hypotheses_lib.ClickModel(hypothesis, suffix, num_distances, {
         name: self._parameter(name + suffix, value)
         for name, value in start.items()})
+
+  @classmethod
+  def fixed(cls, other: Any, name: str = "fixed_bias") -> Any:
+    """A layer that is given what another one has learned, as it is now.
+
+    For training in two stages: the bias from one model, the ranker by another.
+
+    Args:
+      other: a `PositionBias`. Of several hypotheses it is the likeliest, and
+        where users browse the mean by position.
+      name: the name of the new layer.
+
+    Returns:
+      A `PositionBias` with the same contexts, trust bias and overflow.
+
+    >>> old = PositionBias(2, trust_bias="auto", initial_examination=[0.8, 0.4])
+    >>> PositionBias.fixed(old).propensities()["click_relevant"]
+    array([0.8, 0.4], dtype=float32)
+    """
+    checks.check_instance("other", other, cls, "pass a layer that has learned")
+    return cls(**bias_lib.known_arguments(other), name=name)
 
   @property
   def models(self) -> tuple[hypotheses_lib.ClickModel, ...]:

@@ -359,7 +359,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
       raise ValueError(
           "`InversePropensityLoss` needs known propensities, but the bias "
           f"layer {position_bias.name!r} learns its own; give it "
-          "`examination`, or use `UnbiasedPairwiseLoss` or `UnbiasedLoss`.")
+          "`examination`, or use `UnbiasedPairwiseLoss` or `UnbiasedLoss`; of "
+          "a layer that has learned take `PositionBias.fixed`.")
     self.position_bias = position_bias
     self._loss = loss
 

@@ -199,3 +199,51 @@ def test_a_floor_for_the_examination():
         "counters": tf.constant([1., 0., 0., 0., 0.])})
     bias.update()
   np.testing.assert_allclose(bias.examination, [[.3] * 3], rtol=1e-6)
+
+
+def test_relative_curves_are_scaled_to_probabilities():
+  """Estimates relative to position 1 may be 1.0123 at position 2."""
+  bias = make(examination=[1., 1.0123, .5])
+  np.testing.assert_allclose(
+      bias.examination, [np.divide([1., 1.0123, .5], 1.0123)], rtol=1e-6)
+  np.testing.assert_allclose(
+      bias.propensities()["examination"], [1., 1.0123, .5], rtol=1e-6)
+  both = make(examination=[[1., 2., .5], [.5, .4, .2]], num_contexts=2)
+  np.testing.assert_allclose(
+      both.examination, [[.5, 1., .25], [.25, .2, .1]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"num_contexts": 2, "overflow": "pool"}, {"trust_bias": "position"},
+    {"trust_bias": "pairwise"}, {"trust_bias": "auto", "num_contexts": 2},
+    {"examination_model": "browsing"}, {"examination": THETA}])
+def test_a_fixed_layer_knows_what_another_has_learned(arguments):
+  """The bias from one model, the ranker by another: nothing to copy by hand."""
+  rng = np.random.default_rng(0)
+  old = make(**arguments)
+  for variable in old.weights:
+    if any(part in variable.name for part in ("examination", "positive")):
+      variable.assign(rng.uniform(.5, .9, variable.shape))
+    elif "irrelevant" in variable.name or "negative" in variable.name:
+      variable.assign(rng.uniform(.1, .4, variable.shape))
+  if arguments.get("trust_bias") == "auto":
+    old.evidence.assign([0., 50., 0., 0.])
+  new = PositionBias.fixed(old)
+  assert new.examination_is_fixed and new.is_fixed
+  for ours, learned in zip(new.click_tables(), old.click_tables()):
+    assert (ours is None) == (learned is None)
+    if learned is not None:
+      np.testing.assert_allclose(ours, learned, rtol=1e-5)
+  if old.trust_bias == "pairwise":
+    np.testing.assert_allclose(new.trust_positive, old.trust_positive)
+    np.testing.assert_allclose(new.trust_negative, old.trust_negative)
+  assert new.overflow == old.overflow and new.name == "fixed_bias"
+  # It is one's own: what the other learns later is not its affair.
+  again = PositionBias.from_config(json.loads(json.dumps(new.get_config())))
+  np.testing.assert_allclose(
+      again.click_tables()[0], new.click_tables()[0], rtol=1e-6)
+
+
+def test_what_is_fixed_must_be_a_layer():
+  with pytest.raises(ValueError, match="`other` must be a `PositionBias`"):
+    PositionBias.fixed([.9, .5, .1])
