@@ -168,12 +168,23 @@ class PropensityEM(tf.keras.callbacks.Callback):
       if self._has_weights:
         kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
         logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
+      if not np.isfinite(logs.get("loss", 0.0)):
+        self._tell_divergence()
     if self._totals[base.BATCHES] and not self._totals[base.PAIRS]:
       self._warn_once(
           "No list of this epoch had feedback to learn from, such as two items "
           "with different feedback; check the feedback, and that lists have "
           "more than one item.")
     self._totals[:] = 0
+
+  def _tell_divergence(self):
+    """Warns if it is not just a batch that the loss was no number of."""
+    if not all(np.all(np.isfinite(weight.numpy()))
+               for weight in self.model.trainable_weights):
+      self._warn_once(
+          "The training diverged: weights of the model are no numbers any "
+          "more, and neither will its scores be; lower the learning rate, or "
+          "clip gradients (`clipnorm` of the optimizer).")
 
   def _update(self):
     counters = self._bias.update(**self._rule)

@@ -102,8 +102,8 @@ def unpack_feedback(
     contexts None where there are none. Without positions item l is at l + 1.
 
   Raises:
-    ValueError: if the shape is none of these, or if packed feedback comes in
-      half precision.
+    ValueError: if the shape is none of these, or if feedback comes in half
+      precision.
 
   >>> feedback, positions, contexts = unpack_feedback([[1, 0, 0]])
   >>> positions.numpy(), contexts
@@ -116,12 +116,14 @@ def unpack_feedback(
         "`y_true` must have the shape [lists, items], or [lists, items, 2] "
         "with positions or [lists, items, 3] with contexts, but has the shape "
         f"{y_true.shape}; build it with `ultra_tfr.pack_feedback`.")
-  if rank == 3 and y_true.dtype in (tf.float16, tf.bfloat16):
+  if y_true.dtype in (tf.float16, tf.bfloat16):
+    packed, remedy = ("Packed feedback", "") if rank == 3 else (
+        "Feedback", ", or give clicks and grades as integers")
     raise ValueError(
-        f"Packed feedback came as {y_true.dtype.name}, in which positions and "
-        "large feedback are rounded; Keras casts `y_true` to the dtype of the "
+        f"{packed} came as {y_true.dtype.name}, in which positions and large "
+        "feedback are rounded; Keras casts `y_true` to the dtype of the "
         "model's output, so make the last layer float32 "
-        "(`tf.keras.layers.Activation('linear', dtype='float32')`).")
+        f"(`tf.keras.layers.Activation('linear', dtype='float32')`){remedy}.")
   y_true = tf.cast(y_true, tf.float32)
   if rank == 3:
     contexts = y_true[..., 2] if y_true.shape[2] == 3 else None

@@ -29,7 +29,8 @@ class OnRanking(tf.keras.metrics.Metric):
   Two things that TF-Ranking leaves open are settled: items of equal score rank
   with the least relevant first, so a constant score is never rewarded and the
   result does not depend on chance or on the order of items; and lists without
-  a relevant item do not count (TF-Ranking counts them as 0 in NDCG).
+  a relevant item do not count (TF-Ranking counts them as 0 in NDCG). Where a
+  score of a list that counts is NaN, the result is.
 
   Args:
     metric: a `tfr.keras.metrics` metric, or any that takes `[B, L]` labels and
@@ -67,12 +68,18 @@ class OnRanking(tf.keras.metrics.Metric):
     scores = split_heads(y_pred, labels)[0]
     mask = masking.valid_items(labels) if mask is None else mask
     labels = tf.nn.relu(masking.zero_where_invalid(mask, labels))
-    scores = masking.zero_where_invalid(mask, scores)
     ranks = tf.cast(pairs.ranks(scores, labels, mask), tf.float32)
     weights = item_weights(sample_weight, mask)
     has_relevant = tf.reduce_any(labels > 0, axis=1, keepdims=True)
     weights = tf.where(has_relevant, weights, 0.0)
     self._metric.update_state(tf.where(mask, labels, -1.0), -ranks, weights)
+    # The metric sees ranks alone, so that no score spoils its sums.
+    diverged = tf.reduce_any(pairs.unordered(scores, _counting(mask, weights)))
+    for variable in self._metric.variables:
+      if variable.dtype.is_floating:
+        variable.assign_add(tf.where(
+            diverged, tf.cast(float("nan"), variable.dtype),
+            tf.zeros_like(variable)))
 
   def result(self) -> tf.Tensor:
     """The metric's result."""
@@ -97,6 +104,12 @@ class OnRanking(tf.keras.metrics.Metric):
         description["config"][key] = tf.keras.utils.deserialize_keras_object(
             value)
     return cls(tf.keras.metrics.deserialize(description), config["name"])
+
+
+def _counting(mask, weights):
+  """Items of lists that count: where some weight is above 0, `[B, L]`."""
+  return tf.logical_and(
+      mask, tf.reduce_any(weights > 0, axis=1, keepdims=True))
 
 
 def on_ranking(metric: tf.keras.metrics.Metric,
@@ -181,7 +194,8 @@ class CounterfactualMetric(_BiasMetric):
   clicks, 0 or 1, and the chance p0 of a click on an irrelevant item is taken
   off; with `"pairwise"` only examination is corrected.
 
-  The result is NaN where there is nothing to divide by, as without feedback.
+  The result is NaN where there is nothing to divide by, as without feedback,
+  and where a score of a list that counts is NaN.
 
   A saved model does not hold the propensities that its metrics read: give the
   metric and the loss one bias layer, also when a loaded model is compiled.
@@ -241,9 +255,10 @@ class CounterfactualMetric(_BiasMetric):
           "which is a chance of clicks; pack `feedback > 0`, or give the "
           "metric a bias layer without trust bias."))
     weights = item_weights(sample_weight, mask)
+    scores = masking.zero_where_invalid(
+        _counting(mask, weights), split_heads(y_pred, estimates)[0])
     totals = counterfactual.request_totals(
-        split_heads(y_pred, estimates)[0], estimates * weights, mask,
-        [self._options["topn"]])
+        scores, estimates * weights, mask, [self._options["topn"]])
     lists = tf.math.divide_no_nan(
         tf.reduce_sum(weights, axis=1),
         tf.reduce_sum(tf.cast(mask, tf.float32), axis=1))

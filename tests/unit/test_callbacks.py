@@ -222,17 +222,42 @@ def test_mixed_precision(heads, mixed_float16):
   assert np.ptp(bias.examination.numpy()) > .1
 
 
-def test_mixed_precision_with_a_half_precision_output(mixed_float16):
+@pytest.mark.parametrize("packed", [True, False])
+def test_mixed_precision_with_a_half_precision_output(mixed_float16, packed):
   features, feedback = make_data()
+  feedback = feedback if packed else feedback[..., 0]
   model = tf.keras.Sequential(
       [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
   model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
   with pytest.raises(ValueError, match=(
-      "(?s)Packed feedback came as float16.*make the last layer float32")):
+      "(?s)eedback came as float16.*make the last layer float32")):
     fit(model, (features, feedback))
 
 
 # What is told, in `fit` and outside.
+
+
+def test_that_training_diverged_is_told_once():
+  """All scores were NaN, and `fit` went on without a word."""
+  told = {}
+  for value in (float("nan"), 1.):
+    model = linear_model()
+    model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
+    model.set_weights([np.full_like(w, value) for w in model.get_weights()])
+    callback = PropensityEM()
+    callback.set_model(model)
+    callback.on_train_begin()
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      for epoch in range(3):
+        callback.on_epoch_begin(epoch)
+        # A single batch makes Keras's mean NaN, too.
+        callback.on_epoch_end(epoch, {"loss": float("nan")})
+    told[value] = messages(caught)
+  assert not told.pop(1.)
+  (message,), = told.values()
+  assert message.startswith("The training diverged: weights of the model are")
+  assert "lower the learning rate" in message
 
 
 def test_a_forgotten_callback_is_noticed_in_fit():

@@ -143,11 +143,18 @@ def test_unpack_other_shapes(shape):
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
-def test_packed_feedback_in_half_precision(dtype):
+@pytest.mark.parametrize("shape", [[2, 3], [2, 3, 2], [2, 3, 3]])
+def test_feedback_in_half_precision(dtype, shape):
+  """70,000 ms came as infinity, which is padding, and 2,049 ms as 2,048."""
   with pytest.raises(ValueError, match=(
-      f"came as {dtype.name}.*make the last layer float32")):
-    unpack_feedback(tf.zeros([2, 3, 2], dtype))
-  # Positions are not in it, so nothing of them can be rounded.
-  feedback, positions, _ = unpack_feedback(tf.zeros([1, 400], dtype))
+      f"eedback came as {dtype.name}.*make the last layer float32")):
+    unpack_feedback(tf.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.float32, tf.float64])
+def test_what_keras_casts_not_is_taken(dtype):
+  feedback, positions, _ = unpack_feedback(tf.fill(
+      [1, 400], tf.constant(70_000, dtype)))
   assert feedback.dtype == positions.dtype == tf.float32
+  assert feedback.numpy().min() == 70_000
   np.testing.assert_array_equal(positions[0], np.arange(400) + 1)

@@ -109,7 +109,8 @@ def reciprocal_ranks(ranks, topn=None):
 def _cut(values, ranks, topn):
   if topn is None:
     return values
-  return tf.where(ranks <= topn, values, tf.zeros_like(values))
+  # What has no rank stays without a value.
+  return tf.where(ranks > topn, tf.zeros_like(values), values)
 
 
 class RequestTotals(NamedTuple):
@@ -134,7 +135,8 @@ def request_totals(scores, estimates, mask, topn):
   """What a ranking by score is worth for each request.
 
   Of items of equal score the one with the smallest estimate ranks first, so a
-  constant score is never rewarded and the order of items does not matter.
+  constant score is never rewarded and the order of items does not matter. A
+  ranking by scores of which one is NaN is worth NaN.
 
   Args:
     scores: `[B, L]`, the highest ranks first.
@@ -153,7 +155,9 @@ def request_totals(scores, estimates, mask, topn):
   """
   estimates = masking.zero_where_invalid(mask, estimates)
   dtype = estimates.dtype
-  ranks = tf.cast(pairs.ranks(scores, estimates, mask), dtype)
+  ranks = tf.where(
+      pairs.unordered(scores, mask), tf.constant(math.nan, dtype),
+      tf.cast(pairs.ranks(scores, estimates, mask), dtype))
   last = tf.fill(tf.shape(estimates), dtype.min)
   best = tf.sort(tf.where(mask, estimates, last), direction="DESCENDING")
   places = tf.cast(tf.range(1, tf.shape(estimates)[1] + 1), dtype)

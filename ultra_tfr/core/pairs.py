@@ -1,5 +1,7 @@
 """Pairs of a list: which ones count, their loss, and display-order ranks."""
 
+import math
+
 import tensorflow as tf
 
 from ultra_tfr.core import masking
@@ -65,7 +67,8 @@ def ranks(scores, positions, mask):
 
   Ties go to the smaller display position and then to the smaller index, so
   the ranks move with the items when a list is permuted together with its
-  positions. Items outside the mask rank behind all others.
+  positions. Items outside the mask rank behind all others. A score that is no
+  number ranks nothing: see `unordered`.
 
   Args:
     scores: `[B, L]`.
@@ -79,11 +82,34 @@ def ranks(scores, positions, mask):
   ...       tf.constant([[True] * 3])).numpy()
   array([[3, 2, 1]], dtype=int32)
   """
-  scores = tf.where(mask, scores, tf.fill(tf.shape(scores), scores.dtype.min))
+  # Infinite scores tie, and are still ahead of what is no item.
+  scores = tf.where(
+      mask, tf.maximum(scores, scores.dtype.min),
+      tf.fill(tf.shape(scores), tf.constant(-math.inf, scores.dtype)))
   index = tf.range(tf.shape(scores)[1])
   before = index[tf.newaxis, :] < index[:, tf.newaxis]
   gap = differences(positions)
   before = tf.logical_or(gap > 0, tf.logical_and(tf.equal(gap, 0), before))
-  gap = differences(scores)
-  before = tf.logical_or(gap < 0, tf.logical_and(tf.equal(gap, 0), before))
+  own, other = scores[:, :, tf.newaxis], scores[:, tf.newaxis, :]
+  before = tf.logical_or(
+      own < other, tf.logical_and(tf.equal(own, other), before))
   return 1 + tf.reduce_sum(tf.cast(before, tf.int32), axis=2)
+
+
+def unordered(scores, mask):
+  """Lists that their scores do not order, since one of them is NaN.
+
+  Args:
+    scores: `[B, L]`.
+    mask: `[B, L]` booleans, the items that count.
+
+  Returns:
+    `[B, 1]` booleans.
+
+  >>> scores = tf.constant([[1.0, float("nan")]] * 2)
+  >>> unordered(scores, tf.constant([[True, True], [True, False]])).numpy()
+  array([[ True],
+         [False]])
+  """
+  return tf.reduce_any(
+      tf.logical_and(mask, tf.math.is_nan(scores)), axis=1, keepdims=True)
