@@ -8,7 +8,6 @@ from ultra_tfr import compat  # First: it makes TF-Ranking importable.
 from ultra_tfr import baselines
 from ultra_tfr import callbacks
 from ultra_tfr import layers
-from ultra_tfr import logged_order
 from ultra_tfr import losses
 from ultra_tfr import metrics
 from ultra_tfr import scorers
@@ -17,8 +16,8 @@ from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.version import __version__
 
 # Loaded when they are first asked for: they bring readers, SciPy and plots.
-_ON_FIRST_USE = ("data", "evaluation", "experiments", "fit_log", "methods",
-                 "pipeline", "simulation", "trainer")
+_ON_FIRST_USE = ("data", "evaluation", "experiments", "fit_log", "logged_order",
+                 "methods", "pipeline", "simulation", "trainer")
 
 # Where 0.1.0 had these metrics.
 counterfactual_metrics = metrics

@@ -6,8 +6,8 @@ import tensorflow as tf
 from ultra_tfr import base
 from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.bias import debiased_feedback
-from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
+from ultra_tfr.evaluation import held_out
 from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
@@ -28,7 +28,6 @@ _STANDARD_ERRORS = 1.0
 # high. Without such trust it ends at .02 at most on simulated clicks, with it
 # at .15 and more.
 _TRUST = 0.1
-_TOPN = 10
 
 
 class LoggedOrderGuard(tf.keras.callbacks.Callback):
@@ -118,20 +117,22 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           f"Without EM the layer {self._bias.name!r} does not know what stands "
           "where, so `LoggedOrderGuard` would change nothing; give `fit` "
           "`ultra_tfr.callbacks.PropensityEM()`, too.")
-    batches = [self._judge(*tf.keras.utils.unpack_x_y_sample_weight(batch))
-               for batch in self._data]
+    batches = [
+        self._rankings(*tf.keras.utils.unpack_x_y_sample_weight(batch))
+        for batch in self._data]
     if not batches:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
           "a tuple, or batches that can be iterated again each epoch.")
-    ahead = move_weight(self._bias, *map(np.concatenate, zip(*batches)))
+    dcg, gain = held_out.judge(batches)
+    ahead = move_weight(self._bias, *dcg, gain)
     if logs is not None:
       logs["val_lead"] = ahead
       logs["logged_order_weight"] = float(
           self._bias.logged_order_weight.numpy())
 
-  def _judge(self, inputs, y_true, sample_weight):
-    """DCG of ranker, logged order and its reverse, and gain, each `[B]`."""
+  def _rankings(self, inputs, y_true, sample_weight):
+    """Ranker, logged order and its reverse, a batch of `held_out.judge`."""
     feedback, positions, contexts = unpack_feedback(y_true)
     scores = split_heads(self.model(inputs, training=False), feedback)[0]
     estimates, mask = debiased_feedback(
@@ -144,15 +145,8 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           "their means, where feedback is binary and the bias layer has clicks "
           f"on irrelevant items, but has {most:g}; pack `feedback > 0`, or "
           "give the loss `feedback='graded'`.")
-    if not np.all(np.isfinite(masking.zero_where_invalid(mask, scores))):
-      raise ValueError(
-          "The training diverged: a score of the held-out lists is no number; "
-          "lower the learning rate.")
-    estimates *= item_weights(sample_weight, mask)
-    totals = [counterfactual.request_totals(order, estimates, mask, (_TOPN,))
-              for order in (scores, -positions, positions)]
-    return [*(order.dcg[:, 0].numpy() for order in totals),
-            totals[0].gain.numpy()]
+    return ([scores, -positions, positions],
+            estimates * item_weights(sample_weight, mask), mask)
 
 
 def move_weight(position_bias, dcg, logged, reverse, gain):
@@ -160,8 +154,7 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
 
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
-    dcg: `[N]`, of the ranker for each request, see
-      `core.counterfactual.RequestTotals`.
+    dcg: `[N]`, of the ranker for each request, see `evaluation.held_out.judge`.
     logged: `[N]`, of the logged order.
     reverse: `[N]`, of its reverse.
     gain: `[N]`, of each request.

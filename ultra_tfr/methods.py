@@ -52,8 +52,6 @@ class Method:
     starts_relevance: `scorers.start_relevance` gives the model its start.
     for_logs: it can be trained on a click log: it learns from feedback alone,
       with a bias for each context or without one.
-    predicts_clicks: it says how likely a click of a log is, which pairwise
-      trust bias does not.
     has_guard: the layer has a `logged_order_weight`, which a
       `logged_order.LoggedOrderGuard` moves.
   """
@@ -70,7 +68,6 @@ class Method:
   callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
   starts_relevance: bool = False
   for_logs: bool = False
-  predicts_clicks: bool = False
   has_guard: bool = False
 
   @property
@@ -211,7 +208,7 @@ def _paper_method(summary, use_metric, trust_bias):
                               initial_examination=0.9),
       callback=functools.partial(PropensityEM, averaging="parameters",
                                  step_size=0.05, step_decay=0.05),
-      starts_relevance=True, for_logs=True, predicts_clicks=trust_bias is None)
+      starts_relevance=True, for_logs=True)
 
 
 def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
@@ -222,7 +219,7 @@ def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
       starts_relevance=starts_relevance, num_relevance=num_relevance)
 
 
-def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
+def _unbiased_method(summary, layer, has_guard=False,
                      examination_posterior="item", num_relevance=1):
   """Ours, of feedback of either kind; the guard starts at its own weight."""
   if has_guard:
@@ -230,7 +227,7 @@ def _unbiased_method(summary, layer, predicts_clicks=True, has_guard=False,
   return dataclasses.replace(
       _em_method(summary, _unbiased(examination_posterior), 2, layer,
                  num_relevance=num_relevance),
-      for_logs=True, predicts_clicks=predicts_clicks, has_guard=has_guard)
+      for_logs=True, has_guard=has_guard)
 
 
 def _tower_method(summary, loss, modes, feedback=(DWELL,)):
@@ -269,7 +266,7 @@ METHODS = {
     "unbiased-bayes": _unbiased_method(
         "Bayes-IPW, pairwise trust bias by EM",
         functools.partial(PositionBias, trust_bias="pairwise"),
-        predicts_clicks=False, examination_posterior="prior"),
+        examination_posterior="prior"),
     "unbiased-ipw": _unbiased_method("IPW, examination by EM", PositionBias),
     "unbiased-softmax": _em_method(
         "softmax loss with weights of items, EM of four kinds of users",

@@ -13,17 +13,12 @@ import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
+from ultra_tfr.core import feature_scale
 from ultra_tfr.feedback import HEADS
 
 RANKING_LAYER = "ranking_scores"
 RELEVANCE_LAYER = "relevance_logits"
 _ROWS_AT_A_TIME = 65536
-# Below it is what rounding makes of a constant.
-_LEAST_VARIANCE = 1e-8
-
-
-def _signed_log(values):
-  return tf.sign(values) * tf.math.log1p(tf.abs(values))
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -36,7 +31,7 @@ class SignedLog(tf.keras.layers.Layer):
 
   def call(self, inputs):
     """Transforms any float tensor."""
-    return _signed_log(inputs)
+    return feature_scale.signed_log(inputs)
 
 
 class HeadsScorer(tfr.keras.model.Scorer):
@@ -95,8 +90,9 @@ def feature_preprocessing(features, mask=None):
   rows = features[mask] if mask is not None else features
   mean, variance = _log_moments(rows.reshape(-1, features.shape[-1]))
   return NumericFeatures(
-      [{"mean": float(m), "variance": max(float(v), _LEAST_VARIANCE),
-        "missing": 0.0, "constant": bool(v <= _LEAST_VARIANCE)}
+      [{"mean": float(m),
+        "variance": max(float(v), feature_scale.MIN_VARIANCE),
+        "missing": 0.0, "constant": bool(v <= feature_scale.MIN_VARIANCE)}
        for m, v in zip(mean, variance)], name="preprocessing")
 
 
@@ -112,7 +108,7 @@ def _log_moments(rows):
   counts, means, variances = [], [], []
   for start in range(0, len(rows), _ROWS_AT_A_TIME):
     part = rows[start:start + _ROWS_AT_A_TIME]
-    logs = np.sign(part) * np.log1p(np.abs(part))
+    logs = feature_scale.signed_log(np.asarray(part))
     counts.append(len(part))
     means.append(logs.mean(axis=0))
     variances.append(logs.var(axis=0))
@@ -351,7 +347,7 @@ class NumericFeatures(tf.keras.layers.Layer):
     values = tf.cast(inputs, tf.float32)
     missing = ~tf.math.is_finite(values)
     values = tf.where(missing, 0.0, values)
-    logs = _signed_log(values)
+    logs = feature_scale.signed_log(values)
     outputs = tf.where(missing, 0.0, (logs - self._mean) / self._scale)
     indicators = tf.gather(tf.cast(missing, tf.float32), self._indicated,
                            axis=-1)

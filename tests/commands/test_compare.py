@@ -103,7 +103,9 @@ def test_wrong_calls_get_one_sentence(words, message, tmp_path):
     (["--markdown=link.txt"], "--markdown link.txt would change sets/train.t"),
     (["--json=x", "--markdown=./x"], "--markdown ./x would change x, which is"),
     (["--plot=.", "--json=examination-click.png"],
-     "--json examination-click.png would change ./examination-*.png")])
+     "--json examination-click.png would change ./examination-*.png"),
+    (["--plot=sets"],
+     "--plot: sets holds files that ultra-tfr compare did not write")])
 def test_what_is_read_is_not_written(words, message, tmp_path):
   """A table in place of the data would be known at the next call alone."""
   (tmp_path / "sets").mkdir()

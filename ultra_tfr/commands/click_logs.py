@@ -157,7 +157,7 @@ def check_files(model_dirs=(), names=("json", "rejected")):
     names: of the flags that name files to write.
   """
   common.check_outputs(names, [
-      *sources.places(FLAGS.log),
+      *sources.paths(FLAGS.log),
       *(os.path.join(folder, name)
         for folder in model_dirs for name in training.FILES)])
 
@@ -179,7 +179,6 @@ def train(log, logs_folder=None):
   steps = training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings = common.settings(steps)
-  training.check_memory(log, settings.batch_size)
   name = methods.resolve(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)

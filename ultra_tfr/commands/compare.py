@@ -1,5 +1,6 @@
 """`ultra-tfr compare`: all methods on the same lists and users, with tests."""
 
+import contextlib
 import functools
 import os
 import shlex
@@ -75,6 +76,12 @@ def main():
       train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed,
       **common.letor_options())
   _check(world, names)
+  with (contextlib.nullcontext() if FLAGS.plot is None else
+        output.Folder(FLAGS.plot, "ultra-tfr compare", "--plot")) as plot_dir:
+    _compare(world, names, plot_dir)
+
+
+def _compare(world, names, plot_dir):
   start = time.monotonic()
   # Of the data and the code too, or old runs would be taken for new ones.
   store = RunStore(FLAGS.runs_dir, {
@@ -103,7 +110,8 @@ def main():
     print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "
           "command goes on from there.", file=sys.stderr)
     raise
-  _give_results(world, names, runs, store, failed, time.monotonic() - start)
+  _give_results(
+      world, names, runs, store, failed, time.monotonic() - start, plot_dir)
   if failed:
     raise ValueError(
         f"{len(failed)} of {len(runs)} runs failed: "
@@ -145,11 +153,9 @@ def _check(world, names):
   common.check_outputs(
       ("json", "markdown"), [*comparison.files(world), FLAGS.plot and
                              os.path.join(FLAGS.plot, "examination-*.png")])
-  if FLAGS.plot:
-    os.makedirs(FLAGS.plot, exist_ok=True)
 
 
-def _give_results(world, names, runs, store, failed, seconds):
+def _give_results(world, names, runs, store, failed, seconds, plot_dir):
   found = {kind: {} for kind in FLAGS.feedback}
   for run in runs:
     result = _stored(store, run)
@@ -178,8 +184,8 @@ def _give_results(world, names, runs, store, failed, seconds):
         **results.to_json(seconds), "world": world.to_config(),
         "select": FLAGS.select, "comparison": details,
         "failed": {str(run): error for run, error in failed.items()}})
-  if FLAGS.plot:
-    _plot(found, world)
+  if plot_dir is not None:
+    _plot(found, world, plot_dir)
 
 
 def _outcome(result):
@@ -226,7 +232,7 @@ def _command():
   return " \\\n    ".join(["ultra-tfr compare", *given])
 
 
-def _plot(found, world):
+def _plot(found, world, plot_dir):
   for kind, by_method in found.items():
     curves, true_curve = {}, None
     for name, by_seed in by_method.items():
@@ -238,5 +244,5 @@ def _plot(found, world):
     if curves:
       relative = true_curve and np.array(true_curve) / true_curve[0]
       plots.plot_examination(
-          os.path.join(FLAGS.plot, f"examination-{kind}.png"), curves, relative,
+          plot_dir.claim(f"examination-{kind}.png"), curves, relative,
           f"Position bias, {world.dataset}, {world.logger} logger")

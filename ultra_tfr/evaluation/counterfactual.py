@@ -367,10 +367,8 @@ class LogTotals:
     """
     log = _checked_log(scores, feedback, positions, click_relevant,
                        click_irrelevant, scale, weights)
-    num_requests, size = log.mask.shape
-    rows = max(1, _PAIRS // max(1, size)**2)
-    for start in range(0, num_requests, rows):
-      self._add(log.rows(start, start + rows))
+    for rows in row_blocks(log.mask.shape):
+      self._add(log.rows(rows))
 
   def _add(self, log):
     estimates, kept, clipped = counterfactual.relevance_estimates(
@@ -448,10 +446,9 @@ class _Log(NamedTuple):
   scale: np.ndarray
   weights: np.ndarray
 
-  def rows(self, start, stop):
-    """The requests from `start` to before `stop`."""
-    return _Log(
-        *(None if array is None else array[start:stop] for array in self))
+  def rows(self, rows):
+    """The requests of a slice."""
+    return _Log(*(None if array is None else array[rows] for array in self))
 
 
 def _checked_log(scores, feedback, positions, click_relevant, click_irrelevant,
@@ -496,6 +493,24 @@ def _checked_log(scores, feedback, positions, click_relevant, click_irrelevant,
   return _Log(
       mask, valid & ~mask, scores, feedback, click_relevant, click_irrelevant,
       scale, np.where(mask, weights, 0.0))
+
+
+def row_blocks(shape):
+  """Slices of requests, so many at a time that their pairs fit into memory.
+
+  Args:
+    shape: (requests, items).
+
+  Returns:
+    A list of slices, in order.
+
+  >>> row_blocks((3, 1024))
+  [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
+  """
+  num_requests, size = shape
+  rows = max(1, _PAIRS // max(1, size)**2)
+  return [slice(start, min(start + rows, num_requests))
+          for start in range(0, num_requests, rows)]
 
 
 def valid_items(feedback):

@@ -1,6 +1,54 @@
 """Judging rankers by held-out feedback alone, and choosing among them."""
 
 import numpy as np
+import tensorflow as tf
+
+from ultra_tfr.core import counterfactual
+from ultra_tfr.evaluation.counterfactual import row_blocks
+
+_TOPN = 10
+
+
+def judge(batches):
+  """DCG@10 of rankings by feedback that training does not see.
+
+  Divided by the gain, summed over requests, it is SNIPS DCG@10.
+
+  Args:
+    batches: an iterable of (rankings, estimates, mask): V `[B, L]` scores, the
+      highest ranks first; feedback `[B, L]` with the bias taken out, times item
+      weights; and `[B, L]` booleans, the items that count. The logged order is
+      minus the positions, its reverse the positions.
+
+  Returns:
+    A tuple of `[V, N]` DCG of each request and `[N]` its gain, whatever the
+    ranking.
+
+  Raises:
+    ValueError: if a score is no number.
+
+  >>> dcg, gain = judge([([np.array([[2.0, 1.0]]), np.array([[1.0, 2.0]])],
+  ...                     np.array([[1.0, 0.0]]), np.array([[True, True]]))])
+  >>> dcg.round(2).tolist(), gain.tolist()
+  ([[1.0], [0.63]], [1.0])
+  """
+  found = [_judge_rows(*(np.asarray(part)[..., rows, :] for part in batch))
+           for batch in batches for rows in row_blocks(np.shape(batch[-1]))]
+  dcg, gain = zip(*found)
+  return np.concatenate(dcg, axis=1), np.concatenate(gain)
+
+
+def _judge_rows(rankings, estimates, mask):
+  if not np.isfinite(rankings[:, mask]).all():
+    raise ValueError(
+        "The training diverged: a score of the held-out lists is no number; "
+        "lower the learning rate.")
+  totals = [
+      counterfactual.request_totals(
+          tf.constant(scores, estimates.dtype), tf.constant(estimates), mask,
+          (_TOPN,)) for scores in rankings]
+  return (np.stack([order.dcg[:, 0] for order in totals]),
+          totals[0].gain.numpy())
 
 
 def last_as_good(dcg, gain, slack=2.0):
@@ -13,9 +61,8 @@ def last_as_good(dcg, gain, slack=2.0):
   standard errors of the difference, paired by request.
 
   Args:
-    dcg: `[V, N]`, of each ranker for each request, see
-      `core.counterfactual.RequestTotals`.
-    gain: `[N]`, of each request, whatever the ranker.
+    dcg: `[V, N]`, of each ranker for each request, see `judge`.
+    gain: `[N]`, of each request.
     slack: standard errors; with 0 it is the last of the best ones.
 
   Returns:

@@ -155,17 +155,17 @@ class KeepBest(tf.keras.callbacks.Callback):
     curve = self._curve()
     examination = tf.constant(
         1.0 if curve is None else np.asarray(curve) / curve[0], tf.float32)
-    found = []
-    for features, feedback in self.held_out:
+
+    def ranking(features, feedback):
       feedback = tf.constant(feedback, tf.float32)
       mask = masking.valid_items(feedback)
       estimates, _, _ = counterfactual.relevance_estimates(
           feedback, mask, examination, max_weight=MAX_WEIGHT)
-      totals = counterfactual.request_totals(
-          ranking_head(self.model(features, training=False)), estimates, mask,
-          (10,))
-      found.append((totals.dcg[:, 0], totals.gain))
-    return tuple(np.concatenate(part) for part in zip(*found))
+      scores = ranking_head(self.model(features, training=False))
+      return [scores], estimates, mask
+
+    (dcg,), gain = held_out.judge(ranking(*batch) for batch in self.held_out)
+    return dcg, gain
 
 
 class Backup(tf.keras.callbacks.BackupAndRestore):

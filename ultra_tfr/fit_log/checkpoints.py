@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from ultra_tfr import logged_order
 from ultra_tfr.bias import Bias
-from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.evaluation import held_out
 from ultra_tfr.fit_log import scoring
 from ultra_tfr.fit_log.scoring import predict
@@ -88,13 +87,14 @@ class KeepBest(tf.keras.callbacks.Callback):
       return
     bias = self._bias()
     predictions = self._predict()
-    found = self._judge(predictions, bias)
+    dcg, gain = self._judge(predictions, bias, with_logged=self._has_guard)
+    found = self._validation(dcg[0], gain, predictions, bias)
     logs[_MONITOR] = found.value
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
     if self._has_guard:
       logs["val_lead"] = logged_order.move_weight(
-          self._layer, found.dcg, *self._logged_dcg(bias), found.gain)
+          self._layer, *dcg, gain)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._checkpoints.keep(
@@ -111,31 +111,30 @@ class KeepBest(tf.keras.callbacks.Callback):
         break
     return batches
 
-  def _logged_dcg(self, bias):
-    """DCG@10 of the logged order and of its reverse, each `[N]`."""
-    logged, reverse = (counterfactual.LogTotals(topn=(10,)) for _ in range(2))
-    for batch in self._batches:
-      for totals, order in ((logged, -batch.places), (reverse, batch.places)):
-        scoring.add_totals(totals, order, batch, bias, self._binary)
-    return [counterfactual.split_columns(totals.table())[1].dcg[:, 0]
-            for totals in (logged, reverse)]
-
   def _predict(self):
     """Scores and relevance of each batch, see `scoring.predict`."""
     return [predict(self.model, batch) for batch in self._batches]
 
-  def _judge(self, predictions, bias):
-    """Judges by clicks, and with a bias tells how likely they are."""
-    totals = counterfactual.LogTotals(topn=(10,))
+  def _judge(self, predictions, bias, with_logged=False):
+    """Judges the ranker, and if need be the logged order and its reverse."""
+    def rankings(batch, scores):
+      order = batch.display_order
+      return [scores, -order, order] if with_logged else [scores]
+
+    return held_out.judge(
+        (rankings(batch, scores),
+         *scoring.debiased_feedback(batch, bias, self._binary))
+        for batch, (scores, _) in zip(self._batches, predictions))
+
+  def _validation(self, dcg, gain, predictions, bias):
+    """A `Validation`, which with a bias tells how likely the clicks are."""
     clicks = scoring.ClickRows()
-    for batch, (scores, relevance) in zip(self._batches, predictions):
-      scoring.add_totals(totals, scores, batch, bias, self._binary)
-      if bias is not None:
+    if bias is not None:
+      for batch, (_, relevance) in zip(self._batches, predictions):
         clicks.add(bias, relevance, batch)
-    _, requests = counterfactual.split_columns(totals.table())
     likelihood = clicks.likelihood()
     return Validation(
-        requests.dcg[:, 0], requests.gain[:, 0],
+        dcg, gain,
         float("nan") if likelihood is None else likelihood.log_likelihood)
 
   def on_train_end(self, logs=None):
@@ -147,7 +146,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     def judge(epoch):
       predictions, found = self._checkpoints.found(epoch)
       if self.bias is not None:
-        found = self._judge(predictions, self.bias)
+        (dcg,), gain = self._judge(predictions, self.bias)
+        found = self._validation(dcg, gain, predictions, self.bias)
       judged[epoch] = found
       return found.dcg, found.gain
 

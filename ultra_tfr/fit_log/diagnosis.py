@@ -142,7 +142,7 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
       sample.positions, sample.clicked, sample.requests, size, sample.weights,
       replicates=1, level=level) if identified else None
   follows = click_model_fit.position_follows_scores(
-      sample.relevance, sample.places, sample.requests, **options)
+      sample.relevance, sample.display_order, sample.requests, **options)
   weight = sample.weights[sample.clicked] / relative[
       sample.contexts, sample.positions - 1][sample.clicked]
   clipped = fitted.history.get("weight_clipped", [])
@@ -183,8 +183,8 @@ class LogSample(NamedTuple):
   Attributes:
     items: int64, -1 if unknown.
     positions: int64 from 1.
-    places: int64 from 1, in the order shown; where deep positions share one,
-      their items have places of their own.
+    display_order: int64 from 1; where deep positions share one, their items
+      still differ in it.
     contexts: int64 ids.
     clicked: booleans, feedback > 0.
     requests: int64, a number that stands for the request.
@@ -196,7 +196,7 @@ class LogSample(NamedTuple):
 
   items: np.ndarray
   positions: np.ndarray
-  places: np.ndarray
+  display_order: np.ndarray
   contexts: np.ndarray
   clicked: np.ndarray
   requests: np.ndarray
@@ -241,7 +241,7 @@ def _flat(batch, fitted):
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [
       np.asarray(values)[counts] for values in (
-          batch.items, batch.positions.astype(np.int64), batch.places,
+          batch.items, batch.positions.astype(np.int64), batch.display_order,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
           batch.weights.astype(np.float64), batch.randomized,
           relevance[fitted.bias.relevance_head])]

@@ -49,7 +49,7 @@ class LogEvaluator:
     clicks = scoring.ClickRows()
     for batch in lists.batches(_BATCH):
       if model is None:
-        scores = -batch.places
+        scores = -batch.display_order
       else:
         scores, relevance = scoring.predict(model, batch)
         if bias is not None and relevance is not None:

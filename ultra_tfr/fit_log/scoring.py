@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr.core.counterfactual import relevance_estimates
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.evaluation import counterfactual
 from ultra_tfr.feedback import split_heads
@@ -58,15 +59,41 @@ def add_totals(totals, scores, batch, bias, binary):
     bias: a `Bias`, or None to take the feedback as it is.
     binary: whether the feedback is 0 or 1; only then is p0 used.
   """
-  if bias is None:
-    relevant, irrelevant, scale = np.ones(scores.shape), None, 1.0
-  else:
-    relevant, irrelevant, scale = bias.at(batch.positions, batch.contexts)
-    if not binary and irrelevant is not None:
-      irrelevant, scale = None, bias.click_relevant[batch.contexts, 0]
+  relevant, irrelevant, scale = _propensities(batch, bias, binary)
   feedback = np.where(batch.weights > 0, batch.feedback, -1.0)
   totals.update(scores, feedback, batch.positions, relevant, irrelevant,
                 scale=scale, weights=batch.weights)
+
+
+def debiased_feedback(batch, bias, binary):
+  """Feedback of a batch with the bias taken out, for `held_out.judge`.
+
+  Args:
+    batch: a `LoggedBatch`, as in `add_totals`, and so are the others.
+    bias: a `Bias`, or None.
+    binary: a boolean.
+
+  Returns:
+    A tuple of the estimates `[B, L]` times item weights, float64, and `[B, L]`
+    booleans, the items that count.
+  """
+  relevant, irrelevant, scale = _propensities(batch, bias, binary)
+  mask = ((batch.weights > 0) & (batch.feedback >= 0) &
+          (batch.positions >= 1) & (relevant > 0))
+  estimates, _, _ = relevance_estimates(
+      batch.feedback.astype(np.float64), mask, relevant, irrelevant,
+      scale=scale)
+  return estimates.numpy() * batch.weights, mask
+
+
+def _propensities(batch, bias, binary):
+  """p1, p0 (or None) and their scale of the items, as `Bias.at` has them."""
+  if bias is None:
+    return np.ones(batch.feedback.shape), None, 1.0
+  relevant, irrelevant, scale = bias.at(batch.positions, batch.contexts)
+  if not binary and irrelevant is not None:
+    return relevant, None, bias.click_relevant[batch.contexts, 0]
+  return relevant, irrelevant, scale
 
 
 def predict(model, batch):

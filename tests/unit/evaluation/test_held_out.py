@@ -60,3 +60,32 @@ def test_without_gain_it_is_the_last():
 
 def test_one_request_tells_nothing_of_chance():
   assert held_out.last_as_good([[2.0], [1.0]], [1.0]) == 0
+
+
+def test_the_judge_is_plain_python_whatever_the_batches():
+  rng = np.random.default_rng(0)
+  rankings = rng.permuted(np.tile(np.arange(4.0), [3, 6, 1]), axis=2)
+  estimates = rng.exponential(size=[6, 4])
+  mask = np.ones([6, 4], bool)
+  mask[:, 3] = [True, False] * 3
+  dcg, gain = held_out.judge(
+      [(list(rankings[:, rows]), estimates[rows], mask[rows])
+       for rows in (slice(0, 2), slice(2, 6))])
+  for n in range(6):
+    counts = [i for i in range(4) if mask[n, i]]
+    assert gain[n] == pytest.approx(sum(estimates[n, i] for i in counts))
+    for v in range(3):
+      order = sorted(counts, key=lambda i: -rankings[v, n, i])
+      assert dcg[v, n] == pytest.approx(sum(
+          estimates[n, i] / math.log2(rank + 2)
+          for rank, i in enumerate(order)))
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf])
+def test_scores_that_are_no_numbers_are_an_error_where_items_count(score):
+  """A diverged ranker must not be chosen as one that ranks by chance."""
+  scores = np.array([[score, 1.0]])
+  batch = [scores], np.ones([1, 2])
+  with pytest.raises(ValueError, match="^The training diverged: .* no number"):
+    held_out.judge([(*batch, np.array([[True, True]]))])
+  assert held_out.judge([(*batch, np.array([[False, True]]))])[1] == [1.0]

@@ -66,11 +66,12 @@ def test_rows_of_weight_0_are_left_out():
   assert (sample.positions > 0).all()
 
 
-def test_places_are_those_of_the_log_where_positions_are_pooled():
+def test_the_display_order_is_that_of_the_log_where_positions_are_pooled():
   with click_logs.read(click_logs.small(), num_positions=2) as log:
     fitted = training.fit(log, "unbiased", click_logs.SHORT)
     sample = diagnosis.draw(log, fitted)
   assert set(sample.positions) == {1, 2}
-  assert set(sample.places) == set(range(1, len(click_logs.POSITIONS) + 1))
+  assert set(sample.display_order) == set(
+      range(1, len(click_logs.POSITIONS) + 1))
   for place, position in ((1, 1), (2, 2), (3, 2)):
-    assert set(sample.positions[sample.places == place]) == {position}
+    assert set(sample.positions[sample.display_order == place]) == {position}

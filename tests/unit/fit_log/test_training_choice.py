@@ -1,20 +1,10 @@
 """Tests of ultra_tfr.fit_log.training: the choice among trainings by clicks."""
 
-
 import numpy as np
 import pytest
 
 import click_logs
-from ultra_tfr import methods
 from ultra_tfr.fit_log import training
-
-
-def test_which_methods_predict_clicks():
-  for name in methods.FOR_LOGS:
-    method = methods.find(name)
-    predicts = method.estimates_examination and (
-        method.layer(2).trust_bias != "pairwise")
-    assert predicts == method.predicts_clicks
 
 
 def test_weights_count_in_the_likelihood_of_validation_clicks():

@@ -72,7 +72,7 @@ def deal_out(log, names, reader, rejections, folder, progress=None):
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
+class PositionMap:
   """Which position of the log is which position of the bias.
 
   Attributes:
@@ -120,13 +120,13 @@ class Split:
                     np.where(share < self.test + self.valid, 1, 0))
 
 
-def group(paths, places, split, sources, rejections, reader, max_vocabulary,
-          max_items, folder):
+def group(paths, position_map, split, sources, rejections, reader,
+          max_vocabulary, max_items, folder):
   """Sorts the rows of each bucket by request and splits them.
 
   Args:
     paths: bucket files of `deal_out`; they are removed.
-    places: `Places`.
+    position_map: `PositionMap`.
     split: `Split`.
     sources: names of the sources by number.
     rejections: `Rejections`.
@@ -146,7 +146,7 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
   for number, path in enumerate(paths):
     rows = requests_lib.sort(requests_lib.read_rows(path))
     os.remove(path)
-    unknown = places.find(rows.position) == 0
+    unknown = position_map.find(rows.position) == 0
     rows = _without(rows, unknown, "a position that the model does not know",
                     sources, rejections)
     if not len(rows.request):
@@ -155,7 +155,7 @@ def group(paths, places, split, sources, rejections, reader, max_vocabulary,
     twice[1:] = (np.diff(rows.request) == 0) & (np.diff(rows.position) == 0)
     rows = _without(rows, twice, "another row of the request has the same "
                     "position", sources, rejections)
-    rows = rows._replace(position=places.find(rows.position))
+    rows = rows._replace(position=position_map.find(rows.position))
     starts = requests_lib.starts_of(rows)
     if max_items is not None:
       place = np.arange(len(rows.request)) - np.repeat(

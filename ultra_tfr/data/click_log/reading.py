@@ -126,10 +126,10 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   """
   _check_arguments(columns, schema, positions, num_positions, max_items, valid,
                    test, max_rejected)
-  places = features = None
+  position_map = features = None
   if schema is not None:
     positions = schema["positions"]
-    places = _places(positions, schema["pool_deeper"])
+    position_map = _position_map(positions, schema["pool_deeper"])
     features = [[feature["name"] for feature in schema["statistics"][kind]]
                 for kind in ("numeric", "text")]
     # Those of the model, in its order, whatever a pattern would find here.
@@ -137,14 +137,14 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
                                   features=sum(features, []))
   elif positions is not None:
     positions = [str(position) for position in positions]
-    places = _places(positions, False)
+    position_map = _position_map(positions, False)
   available = sources.column_names(log)
-  by_name = places is not None and places.values is None
+  by_name = position_map is not None and position_map.values is None
   reader = RowReader(
       columns, available, positions if by_name else None,
       schema["contexts"] if schema and columns.context else (),
       new_contexts=schema is None, features=features)
-  output.check_is_no_input("rejected_file", rejected_file, sources.places(log))
+  output.check_is_no_input("rejected_file", rejected_file, sources.paths(log))
   rejections = summary_lib.Rejections(rejected_file)
   folder = requests.TemporaryFolder()
   try:
@@ -154,12 +154,12 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       raise ValueError(f"{_name(log)}: there is no row; give a log with rows.")
     if not dealt.paths:
       rejections.check(dealt.num_rows, max_rejected)
-    if places is None:
+    if position_map is None:
       positions = _numbered(dealt.positions, num_positions)
-      places = _places(positions, num_positions is not None)
+      position_map = _position_map(positions, num_positions is not None)
     cuts = _cuts(dealt.times, valid, test) if columns.timestamp else None
     parts, summary, statistics = grouping.group(
-        dealt.paths, places, grouping.Split(valid, test, cuts),
+        dealt.paths, position_map, grouping.Split(valid, test, cuts),
         reader.sources(), rejections, reader, max_vocabulary, max_items, folder)
     rejections.check(dealt.num_rows, max_rejected)
     _check_parts(log, summary, valid, test)
@@ -172,8 +172,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   contexts = reader.contexts or ["all"]
   summary = summary.to_config(contexts, positions, rejections, statistics)
   return ClickLog(
-      folder, columns, positions, places.pool, contexts, (valid, test), parts,
-      schema["statistics"] if schema else statistics, summary)
+      folder, columns, positions, position_map.pool, contexts, (valid, test),
+      parts, schema["statistics"] if schema else statistics, summary)
 
 
 def _check_arguments(columns, schema, positions, num_positions, max_items,
@@ -235,11 +235,11 @@ def _numbered(found, num_positions):
   return found
 
 
-def _places(positions, pool):
+def _position_map(positions, pool):
   if all(isinstance(position, int) for position in positions):
-    return grouping.Places(np.array(positions, np.int64), len(positions),
-                               pool)
-  return grouping.Places(None, len(positions))
+    return grouping.PositionMap(
+        np.array(positions, np.int64), len(positions), pool)
+  return grouping.PositionMap(None, len(positions))
 
 
 def _check_parts(log, summary, valid, test):

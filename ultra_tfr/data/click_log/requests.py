@@ -51,7 +51,7 @@ class LoggedBatch(NamedTuple):
   requests: np.ndarray
 
   @property
-  def places(self):
+  def display_order(self):
     """`[B, L]` int64 from 1, the order shown, also of pooled positions."""
     return np.broadcast_to(
         np.arange(self.positions.shape[1]) + 1, self.positions.shape)

@@ -67,7 +67,7 @@ def find_files(log):
   return found
 
 
-def places(log):
+def paths(log):
   """Where a log is read from: nothing else may be written there.
 
   Args:

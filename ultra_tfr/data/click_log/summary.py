@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ultra_tfr import output
+from ultra_tfr.core import feature_scale
 
 
 class Rejections:
@@ -235,7 +236,7 @@ class FeatureStatistics:
     """Adds training `Rows`."""
     values = rows.numeric.astype(np.float64)
     known = ~np.isnan(values)
-    logs = np.where(known, np.sign(values) * np.log1p(np.abs(values)), 0.0)
+    logs = np.where(known, feature_scale.signed_log(values), 0.0)
     self._count += known.sum(axis=0)
     self._missing += (~known).sum(axis=0)
     self._sum += logs.sum(axis=0)
@@ -262,10 +263,9 @@ class FeatureStatistics:
     """
     count = np.maximum(self._count, 1.0)
     mean = self._sum / count
-    variance = np.maximum(self._squares / count - np.square(mean), 0.0)
+    variance = self._squares / count - np.square(mean)
     rows = np.maximum(self._count + self._missing, 1.0)
-    # What is left of a constant is rounding.
-    varies = variance > 1e-8
+    varies = variance > feature_scale.MIN_VARIANCE
     text = []
     for name, counter in self._values.items():
       if counter is None:
