@@ -60,6 +60,11 @@ _GOOD = {
     "own": _diagnose("--report_dir=own", "--json=own.json"),
     "other": ["diagnose", "--log=second.csv", "--model_dir=model",
               "--report_dir=other", "--json=other.json"],
+    "alone": ["diagnose", *_flags({"features": None}), "--report_dir=alone",
+              "--json=alone.json", "--randomized=randomized"],
+    "remarked": ["diagnose", "--log=second.csv", "--model_dir=model",
+                 "--report_dir=remarked", "--json=remarked.json",
+                 "--randomized=shuffled", "--item=timestamp"],
     "test": _evaluate("model,naive/", "first.parquet", "--part=test",
                       "--json=test.json"),
     "all": _evaluate("model", "second.csv", "--json=all.json"),
@@ -155,6 +160,9 @@ _BAD = {
                       "--context is given beside --model_dir"),
     "training twice": ([*_MODEL, "--learning_rate=0.1"],
                        "--learning_rate is given beside --model_dir"),
+    "training without features": (
+        _diagnose(features=None),
+        "--hidden_units is given, but there are no --features"),
     "no source": (["diagnose", "--log=first.parquet", "--query=request_id"],
                   "--position is missing; give --query, --position"),
     "naive diagnosis": (_diagnose("--method=naive-pairwise"),
@@ -178,7 +186,10 @@ def calls(tmp_path_factory):
       folder / "first.parquet")
   other = click_logs.simulate_log(
       300, positions=click_logs.POSITIONS, num_items=60, seed=9)[0]
-  csv.write_csv(other, folder / "second.csv")
+  csv.write_csv(
+      click_logs.with_column(
+          other, "shuffled", np.arange(len(other)) % 10 < 5),
+      folder / "second.csv")
   (folder / "mine" / "model").mkdir(parents=True)
   with open(folder / "long.csv", "w") as file:
     file.write("request_id,rank,click,f\n")
@@ -326,6 +337,26 @@ def test_diagnosis_with_a_model(calls):
     curve = np.array(fitted["bias"]["click_relevant"][c])
     np.testing.assert_allclose(
         written["contexts"][name]["trained"]["value"], curve / curve[0])
+
+
+def test_diagnosis_without_a_model(calls):
+  text, written = calls.out("alone"), calls.json("alone")["diagnosis"]
+  assert written["method"] is None
+  assert set(written["contexts"]["mobile"]) == {
+      "adjacent", "pivot", "all_pairs", "randomized"}
+  assert written["evidence"] == calls.json("own")["diagnosis"]["evidence"]
+  assert "Training" not in text and "EM" not in text
+  assert _files(calls, "alone") == [
+      "curves.png", "diagnosis.json", "rates.png", "report.html", "swaps.png"]
+
+
+def test_a_log_of_another_time_has_columns_of_its_own(calls):
+  """--randomized was refused beside --model_dir."""
+  before, now = (calls.json(name)["diagnosis"]["contexts"]["mobile"]
+                 for name in ("other", "remarked"))
+  assert "randomized" in now and "randomized" not in before
+  assert now["em"] == before["em"]
+  assert now["all_pairs"] != before["all_pairs"]
 
 
 # Evaluating.

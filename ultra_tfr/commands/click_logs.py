@@ -114,7 +114,7 @@ def read(folder):
       --rejected says it.
   """
   columns = LogColumns(
-      FLAGS.query, FLAGS.position, FLAGS.feedback, tuple(FLAGS.features),
+      FLAGS.query, FLAGS.position, FLAGS.feedback, tuple(FLAGS.features or ()),
       FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
       FLAGS.randomized)
   rejected = _rejected_file(folder)
@@ -192,7 +192,7 @@ def write_report(log, fitted, folder, name=""):
 
   Args:
     log: a `ClickLog`.
-    fitted: a `fit_log.training.FittedLog` with a bias.
+    fitted: a `fit_log.training.FittedLog` with a bias, or None.
     folder: the `output.Folder` for the report.
     name: of a folder in it, or nothing.
 

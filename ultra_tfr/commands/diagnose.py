@@ -1,4 +1,8 @@
-"""`ultra-tfr diagnose`: what a click log tells about position bias."""
+"""`ultra-tfr diagnose`: what a click log tells about position bias.
+
+With features it trains a model; with --model_dir it takes a trained one; with
+neither it says what the log tells alone.
+"""
 
 import time
 
@@ -12,11 +16,13 @@ from ultra_tfr.fit_log import report
 from ultra_tfr.fit_log import training
 
 FLAGS = flags.FLAGS
-_COLUMNS = ("query", "position", "feedback", "features")
+_COLUMNS = ("query", "position", "feedback")
+_TRAINING = ("method", *common.TRAINING_FLAGS)
 # What a --model_dir has settled.
-_SETTLED = (*_COLUMNS, "context", "item", "weight", "timestamp", "randomized",
-            "positions", "num_positions", "valid", "test", "method",
-            *common.TRAINING_FLAGS)
+_SETTLED = (*_COLUMNS, "features", "context", "weight", "timestamp",
+            "positions", "num_positions", "valid", "test", *_TRAINING)
+# What may be other columns than in the log of a --model_dir.
+_OF_THIS_LOG = ("item", "randomized")
 
 
 def define_flags():
@@ -26,8 +32,9 @@ def define_flags():
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
   flags.DEFINE_string(
-      "model_dir", None, "Folder of `ultra-tfr fit-log`: take the columns, the "
-      "model and the bias from there instead of training.")
+      "model_dir", None, "Folder of `ultra-tfr fit-log`: take the columns and "
+      "the model from there, and estimate its bias anew from this log. Without "
+      "it and without --features, only what needs no model is told.")
   flags.DEFINE_string("report_dir", "bias-report", "Folder for the report.")
   flags.DEFINE_boolean(
       "overwrite", False,
@@ -48,13 +55,24 @@ def main():
       FLAGS.report_dir, "ultra-tfr diagnose", "--report_dir", report.PAGE,
       FLAGS.overwrite) as folder:
     if fitted is not None:
-      with click_logs.read_for(fitted.schema, 0.0, 0.0, folder) as log:
+      with click_logs.read_for(
+          _schema(fitted.schema), 0.0, 0.0, folder) as log:
         found = click_logs.write_report(log, fitted, folder)
     else:
       with click_logs.read(folder) as log:
-        found = click_logs.write_report(
-            log, click_logs.train(log)[1], folder)
+        if FLAGS.features:
+          fitted = click_logs.train(log)[1]
+        found = click_logs.write_report(log, fitted, folder)
   click_logs.write_json({"diagnosis": found}, start)
+
+
+def _schema(schema):
+  """The schema of the model's log, with columns that this one has instead."""
+  given = {name: FLAGS[name].value or None for name in _OF_THIS_LOG
+           if FLAGS[name].present}
+  if "item" in given:
+    given["item"] = FLAGS.item
+  return {**schema, "columns": {**schema["columns"], **given}}
 
 
 def _check_flags():
@@ -70,8 +88,16 @@ def _check_flags():
   missing = [name for name in _COLUMNS if FLAGS[name].value is None]
   if missing:
     raise ValueError(
-        f"--{missing[0]} is missing; give --query, --position, --feedback and "
-        "--features, or the --model_dir of `ultra-tfr fit-log`.")
+        f"--{missing[0]} is missing; give --query, --position and --feedback, "
+        "and --features to train a model, or the --model_dir of `ultra-tfr "
+        "fit-log`.")
+  if not FLAGS.features:
+    given = [name for name in _TRAINING if FLAGS[name].present]
+    if given:
+      raise ValueError(
+          f"--{given[0]} is given, but there are no --features, so nothing is "
+          "trained; give them, or leave it out.")
+    return
   click_logs.check_training()
   name = FLAGS.method
   if not methods.find(name).estimates_examination:

@@ -24,7 +24,7 @@ class Diagnosis:
   """What was found out about a log.
 
   Attributes:
-    method: that estimated the bias.
+    method: that estimated the bias; None if there is no model.
     positions: as in the log, in order.
     contexts: the curves by name of the context: a dict of curves by name, see
       `diagnose`; each a dict of lists "value", and "low" and "high" or None.
@@ -36,24 +36,32 @@ class Diagnosis:
       likewise.
     logger_strength: a dict of "value", "low" and "high": Spearman's correlation
       within requests between the order shown and the learned relevance. (The
-      ranker itself may have been made to follow that order.)
+      ranker itself may have been made to follow that order.) Empty without a
+      model.
     trust: `[C, K, K]` matrices by name, or an empty dict.
     click_irrelevant: by context `[K]`, how often an irrelevant item that is
       seen gets feedback, relative to a relevant one; empty if the method does
       not say.
-    history: of the training, see `fit_log.training.FittedLog`.
+    history: of the training, see `fit_log.training.FittedLog`; empty if it was
+      not on this log.
     num_requests: how many the diagnosis rests on.
     num_items_clicked: rows with feedback among them.
-    effective_sample_size: of these, with inverse propensities as weights.
+    effective_sample_size: of these, with inverse propensities as weights;
+      None without a model.
     weight_clipped: the share of pair weight that the loss clipped at the end of
       training, or None.
     sentences: what this means, for people.
     warnings: why debiasing may hurt, for people.
     hypotheses: what speaks for each hypothesis about the users, see
-      `PositionBias.hypotheses`; None if the method has but one.
+      `PositionBias.hypotheses`; None if the method has but one, or the training
+      was not on this log.
+    evidence: a dict of "shown" and "clicked", by context `[K]` rows, and the
+      number of "informative_requests", which have rows with feedback and rows
+      without.
+    is_own: whether the model was trained on this log.
   """
 
-  method: str
+  method: Optional[str]
   positions: list
   contexts: dict
   swap_counts: Optional[np.ndarray]
@@ -65,33 +73,49 @@ class Diagnosis:
   history: dict
   num_requests: int
   num_items_clicked: int
-  effective_sample_size: float
+  effective_sample_size: Optional[float]
   weight_clipped: Optional[float]
   sentences: list
   warnings: list
   hypotheses: Optional[dict] = None
+  evidence: dict = dataclasses.field(default_factory=dict)
+  is_own: bool = True
+
+  def headline(self, context):
+    """The kind of curve to speak of first, in a context; None if there is none.
+
+    That of the model; of another log EM on it, by the model's relevance; and
+    without a model what the log tells alone.
+    """
+    curves = self.contexts[context]
+    if self.method is not None:
+      return "trained" if self.is_own else "em"
+    return next((kind for kind in ("randomized", "all_pairs") if any(
+        value is not None for value in
+        curves.get(kind, {"value": [None]})["value"][1:])), None)
 
   def to_json(self):
     """The findings as nested dicts, NaN as None."""
     return output.plain(dataclasses.asdict(self))
 
 
-def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
+def diagnose(log, fitted=None, *, replicates=200, level=0.9, seed=0,
              max_requests=200000):
-  """Examines a log with a ranker and a bias that were trained on it.
+  """Examines a log, with a model or without one.
 
   The curves of a context, each relative to position 1:
 
-      "trained"     what EM had at the end of training
-      "em"          EM with the relevance of the trained model held fixed, and
-                    intervals: sampling error only, for given relevance
+      "trained"     the model's own: what EM had at the end of training
+      "em"          EM on this log, with the relevance of the model held fixed,
+                    and intervals: sampling error only, for given relevance
       "adjacent", "pivot", "all_pairs"  intervention harvesting: from items
                     that were seen at several positions, without any model
       "randomized"  the click rate where the order was random
 
   Args:
     log: a `ClickLog`.
-    fitted: a `fit_log.training.FittedLog` with a bias.
+    fitted: a `fit_log.training.FittedLog` with a bias, trained on this log or
+      on another one; None for what the log tells alone.
     replicates: of the bootstrap over requests.
     level: of its intervals.
     seed: of its draws.
@@ -103,74 +127,115 @@ def diagnose(log, fitted, *, replicates=200, level=0.9, seed=0,
   Raises:
     ValueError: if the method estimated no bias.
   """
-  if fitted.bias is None:
+  if fitted is not None and fitted.bias is None:
     raise ValueError(
         "The model was trained by a method that estimates no bias; diagnose "
-        "one that was trained by 'unbiased' or 'unbiased-ipw'.")
+        "one that was trained by 'unbiased' or 'unbiased-ipw', or without a "
+        "model.")
   sample = draw(log, fitted, max_requests)
-  size = len(log.positions)
   options = {"replicates": replicates, "level": level, "seed": seed}
-  bias = fitted.bias
-  relative = bias.relative()
-  fit = click_model_fit.fit_click_model(
-      sample.positions, sample.contexts, sample.clicked, sample.relevance,
-      sample.requests, bias.click_relevant, bias.click_irrelevant, **options)
+  is_own = (fitted is not None and not log.follows_schema and
+            log.schema() == fitted.schema)
+  contexts = {name: {} for name in log.contexts}
+  of_model = {"method": None, "logger_strength": {}, "trust": {},
+              "click_irrelevant": {}, "history": {}, "weight_clipped": None,
+              "effective_sample_size": None}
+  if fitted is not None:
+    curves, of_model = _by_model(sample, fitted, log.contexts, options, is_own)
+    contexts.update(curves)
   identified = bool((sample.items >= 0).any())
-  contexts = {}
   for c, name in enumerate(log.contexts):
-    rows = sample.contexts == c
-    curves = {
-        "trained": {"value": relative[c], "low": None, "high": None},
-        "em": {part: values[c]
-               for part, values in _parts(fit.examination).items()}}
-    if identified:
-      found = harvesting.harvest(
-          sample.items[rows], sample.positions[rows], sample.clicked[rows],
-          sample.requests[rows], size, sample.weights[rows], **options)
-      curves.update({kind: _parts(getattr(found, kind)) for kind in HARVESTS})
-    if sample.randomized[rows].any():
-      curves["randomized"] = _parts(harvesting.randomized_click_rate(
-          sample.positions[rows], sample.clicked[rows], sample.requests[rows],
-          sample.randomized[rows], size, sample.weights[rows], **options))
-    contexts[name] = output.plain(curves)
-  # What changes its position together with the context tells nothing: the bias
-  # is another there. So an item is another one in each context.
-  whole = harvesting.harvest(
-      np.where(sample.items < 0, -1, np.unique(
-          sample.items, return_inverse=True)[1] * len(log.contexts) +
-               sample.contexts),
-      sample.positions, sample.clicked, sample.requests, size, sample.weights,
-      replicates=1, level=level) if identified else None
-  follows = click_model_fit.position_follows_scores(
-      sample.relevance, sample.display_order, sample.requests, **options)
-  weight = sample.weights[sample.clicked] / relative[
-      sample.contexts, sample.positions - 1][sample.clicked]
-  clipped = fitted.history.get("weight_clipped", [])
-  irrelevant = {} if bias.click_irrelevant is None else {
-      name: bias.click_irrelevant[c] / bias.click_relevant[c]
-      for c, name in enumerate(contexts)}
+    contexts[name] = output.plain({**contexts[name], **_by_log(
+        sample, sample.contexts == c, len(log.positions), identified, options)})
+  whole = _swaps(sample, log, level) if identified else None
   result = Diagnosis(
-      method=bias.method, positions=list(log.positions), contexts=contexts,
+      positions=list(log.positions), contexts=contexts,
       swap_counts=whole and whole.swap_counts,
       num_items=whole and whole.num_items,
       components=whole and whole.components,
-      logger_strength=_parts(follows),
-      trust={name: getattr(bias, name)
-             for name in ("trust_positive", "trust_negative")
-             if getattr(bias, name) is not None},
-      click_irrelevant=irrelevant, hypotheses=bias.hypotheses,
-      history=fitted.history,
       num_requests=len(np.unique(sample.requests)),
       num_items_clicked=int(sample.clicked.sum()),
-      effective_sample_size=float(weight.sum() ** 2 / max(
-          np.square(weight).sum(), np.finfo(np.float64).tiny)),
-      weight_clipped=clipped[-1] if clipped else None, sentences=[],
-      warnings=[])
+      sentences=[], warnings=[], evidence=_evidence(sample, log),
+      is_own=is_own, **of_model)
   sentences, warnings = findings.explain(result, level)
   if not sample.is_complete:
     sentences.insert(0, f"The diagnosis rests on {result.num_requests} of "
                      f"{sum(log.summary['requests'].values())} requests.")
   return dataclasses.replace(result, sentences=sentences, warnings=warnings)
+
+
+def _by_model(sample, fitted, contexts, options, is_own):
+  """What a model tells: curves by context, and fields of a `Diagnosis`."""
+  bias = fitted.bias
+  relative = bias.relative()
+  fit = click_model_fit.fit_click_model(
+      sample.positions, sample.contexts, sample.clicked, sample.relevance,
+      sample.requests, bias.click_relevant, bias.click_irrelevant, **options)
+  curves = {
+      name: {"trained": {"value": relative[c], "low": None, "high": None},
+             "em": {part: values[c]
+                    for part, values in _parts(fit.examination).items()}}
+      for c, name in enumerate(contexts)}
+  follows = click_model_fit.position_follows_scores(
+      sample.relevance, sample.display_order, sample.requests, **options)
+  weight = sample.weights[sample.clicked] / relative[
+      sample.contexts, sample.positions - 1][sample.clicked]
+  history = fitted.history if is_own else {}
+  return curves, {
+      "method": bias.method, "logger_strength": _parts(follows),
+      "trust": {name: getattr(bias, name)
+                for name in ("trust_positive", "trust_negative")
+                if getattr(bias, name) is not None},
+      "click_irrelevant": {} if bias.click_irrelevant is None else {
+          name: bias.click_irrelevant[c] / bias.click_relevant[c]
+          for c, name in enumerate(contexts)},
+      "hypotheses": bias.hypotheses if is_own else None, "history": history,
+      "effective_sample_size": float(weight.sum() ** 2 / max(
+          np.square(weight).sum(), np.finfo(np.float64).tiny)),
+      "weight_clipped": [None, *history.get("weight_clipped", [])][-1]}
+
+
+def _by_log(sample, rows, size, identified, options):
+  """Curves of rows `[R]` that need no model."""
+  curves = {}
+  if identified:
+    found = harvesting.harvest(
+        sample.items[rows], sample.positions[rows], sample.clicked[rows],
+        sample.requests[rows], size, sample.weights[rows], **options)
+    curves.update({kind: _parts(getattr(found, kind)) for kind in HARVESTS})
+  if sample.randomized[rows].any():
+    curves["randomized"] = _parts(harvesting.randomized_click_rate(
+        sample.positions[rows], sample.clicked[rows], sample.requests[rows],
+        sample.randomized[rows], size, sample.weights[rows], **options))
+  return curves
+
+
+def _swaps(sample, log, level):
+  """The `Harvest` of all contexts, for its counts."""
+  # What changes its position together with the context tells nothing: the bias
+  # is another there. So an item is another one in each context.
+  items = np.where(sample.items < 0, -1, np.unique(
+      sample.items, return_inverse=True)[1] * len(log.contexts) +
+                   sample.contexts)
+  return harvesting.harvest(
+      items, sample.positions, sample.clicked, sample.requests,
+      len(log.positions), sample.weights, replicates=1, level=level)
+
+
+def _evidence(sample, log):
+  """`Diagnosis.evidence`."""
+  shape = (len(log.contexts), len(log.positions))
+  slot = np.ravel_multi_index((sample.contexts, sample.positions - 1), shape)
+  counts = {
+      name: np.bincount(slot, rows, np.prod(shape)).astype(int).reshape(shape)
+      for name, rows in (("shown", None), ("clicked", sample.clicked))}
+  request = np.unique(sample.requests, return_inverse=True)[1]
+  clicked = np.bincount(request, sample.clicked)
+  return {
+      **{name: dict(zip(log.contexts, table.tolist()))
+         for name, table in counts.items()},
+      "informative_requests": int(
+          ((clicked > 0) & (clicked < np.bincount(request))).sum())}
 
 
 def _parts(estimate):
@@ -190,7 +255,7 @@ class LogSample(NamedTuple):
     requests: int64, a number that stands for the request.
     weights: float64.
     randomized: booleans.
-    relevance: the model's relevance probabilities.
+    relevance: the model's relevance probabilities, NaN without a model.
     is_complete: whether these are all requests of the log.
   """
 
@@ -211,7 +276,7 @@ def draw(log, fitted, max_requests=200000):
 
   Args:
     log: a `ClickLog`.
-    fitted: a `fit_log.training.FittedLog` with a bias.
+    fitted: a `fit_log.training.FittedLog` with a bias, or None.
     max_requests: how many at most, but for what rounding up adds, so that
       memory is bounded.
 
@@ -236,12 +301,15 @@ def draw(log, fitted, max_requests=200000):
 
 
 def _flat(batch, fitted):
-  _, relevance = scoring.predict(fitted.model, batch)
   counts = batch.weights > 0
+  relevance = np.full(counts.shape, np.nan)
+  if fitted is not None:
+    relevance = scoring.predict(fitted.model, batch)[1][
+        fitted.bias.relevance_head]
   requests = np.broadcast_to(batch.requests[:, np.newaxis], counts.shape)
   return [
       np.asarray(values)[counts] for values in (
           batch.items, batch.positions.astype(np.int64), batch.display_order,
           batch.contexts.astype(np.int64), batch.feedback > 0, requests,
           batch.weights.astype(np.float64), batch.randomized,
-          relevance[fitted.bias.relevance_head])]
+          relevance)]

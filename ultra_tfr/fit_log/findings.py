@@ -23,6 +23,10 @@ SMALL_SAMPLE = 0.1
 UNDECIDED = 3.0
 # More contexts than this get one sentence together.
 _MOST_CONTEXTS = 6
+_MOST_COUNTS = 20
+# How a curve is called where it is the one to speak of.
+_NAMES = {"trained": "EM", "em": "EM on this log",
+          "randomized": "the randomised rows", "all_pairs": "harvesting"}
 
 
 def explain(diagnosis, level):
@@ -36,15 +40,36 @@ def explain(diagnosis, level):
     Two lists of sentences: findings, and warnings that debiasing may hurt.
   """
   sentences, warnings = [], []
+  _about_evidence(diagnosis, sentences)
   _about_users(diagnosis, sentences)
   _about_curves(diagnosis, sentences, level)
+  if not diagnosis.is_own:
+    _about_the_model(diagnosis, sentences, warnings)
   _about_swaps(diagnosis, sentences, warnings)
   _about_logger(diagnosis, sentences, warnings)
   _about_guard(diagnosis, sentences)
   _about_agreement(diagnosis, sentences, warnings)
   _about_weights(diagnosis, sentences, warnings)
-  _about_method(diagnosis, sentences)
+  if diagnosis.method is not None:
+    _about_method(diagnosis, sentences)
   return sentences, warnings
+
+
+def _about_evidence(diagnosis, sentences):
+  if not diagnosis.evidence:
+    return
+  for name, clicked in diagnosis.evidence["clicked"].items():
+    if len(diagnosis.contexts) <= _MOST_CONTEXTS:
+      sentences.append(
+          f"Rows with feedback{_where(diagnosis, name)}: {sum(clicked)} of "
+          f"{sum(diagnosis.evidence['shown'][name])}, by position "
+          f"{', '.join(map(str, clicked[:_MOST_COUNTS]))}"
+          f"{', ..' if len(clicked) > _MOST_COUNTS else ''}.")
+  informative = diagnosis.evidence["informative_requests"]
+  sentences.append(
+      f"Of {diagnosis.num_requests} requests {informative} have rows with and "
+      "without feedback: only these tell a ranker which item is the better "
+      "one.")
 
 
 def _about_users(diagnosis, sentences):
@@ -65,8 +90,10 @@ def _about_users(diagnosis, sentences):
 
 def _about_curves(diagnosis, sentences, level):
   first, deepest = diagnosis.positions[0], diagnosis.positions[-1]
-  ends = {name: curves["trained"]["value"][-1]
-          for name, curves in diagnosis.contexts.items()}
+  kinds = {name: diagnosis.headline(name) for name in diagnosis.contexts}
+  ends = {name: diagnosis.contexts[name][kind]["value"][-1]
+          for name, kind in kinds.items() if kind is not None}
+  ends = {name: value for name, value in ends.items() if value is not None}
   if len(ends) > _MOST_CONTEXTS:
     ends = sorted(ends.items(), key=lambda pair: pair[1])
     (least, low), (most, high) = ends[0], ends[-1]
@@ -76,7 +103,19 @@ def _about_curves(diagnosis, sentences, level):
   else:
     sentences += [
         f"Position {deepest} is examined {value:.0%} as often as position "
-        f"{first}{_where(diagnosis, name)}." for name, value in ends.items()]
+        f"{first}{_where(diagnosis, name)}"
+        f"{_by(kinds[name], diagnosis.contexts[name], level)}."
+        for name, value in ends.items()]
+  if diagnosis.method is None:
+    if not ends:
+      sentences.append(
+          f"How often position {deepest} is examined, compared with position "
+          f"{first}, this log does not tell without a model: give `features` "
+          "to train one.")
+    sentences.append(
+        "Harvesting takes it that positions change how often items are "
+        "examined, and not how far they are trusted.")
+    return
   sentences.append(
       f"The {level:.0%} intervals of EM are sampling error only, given the "
       "relevance that the model learned; an error of that relevance is not in "
@@ -84,8 +123,39 @@ def _about_curves(diagnosis, sentences, level):
       "change how often items are examined, and not how far they are trusted.")
 
 
+def _by(kind, curves, level):
+  """What gave the last value of a curve, and how sure it is."""
+  curve = curves[kind]
+  if curve["low"] is None:
+    return ""
+  low, high = ("?" if curve[end][-1] is None else f"{curve[end][-1]:.0%}"
+               for end in ("low", "high"))
+  return f" by {_NAMES[kind]} ({level:.0%} interval {low} to {high})"
+
+
+def _about_the_model(diagnosis, sentences, warnings):
+  """How far the log is from that of the model."""
+  if diagnosis.method is None:
+    return
+  for name, curves in diagnosis.contexts.items():
+    where = _where(diagnosis, name)
+    gap, beyond = _difference(curves["trained"], curves["em"])
+    if beyond.any():
+      warnings.append(
+          f"Examination{where} is not what the model was trained with: EM on "
+          f"this log differs by up to {gap[beyond].max():.2f}, at "
+          f"{_ranges(diagnosis.positions, beyond)}, and not by chance. Train "
+          "on this log, if its feedback is what counts.")
+    elif np.isfinite(gap[1:]).any():
+      sentences.append(
+          f"The curve that the model was trained with differs{where} from EM "
+          f"on this log by at most {np.nanmax(gap):.2f}.")
+
+
 def _about_swaps(diagnosis, sentences, warnings):
   positions = diagnosis.positions
+  rests = "is not known" if diagnosis.method is None else (
+      "rests on the model alone")
   if diagnosis.swap_counts is None:
     sentences.append(
         "Items are not identified (no `item` column), so it cannot be seen "
@@ -94,7 +164,7 @@ def _about_swaps(diagnosis, sentences, warnings):
   if not np.any(diagnosis.swap_counts):
     warnings.append(
         "No item was shown at two positions: relevance and examination cannot "
-        "be told apart by the log, and the curve rests on the model alone. "
+        f"be told apart by the log, and the curve {rests}. "
         "Randomise a small share of the traffic, or take a known curve.")
     return
   apart = diagnosis.components != diagnosis.components[0]
@@ -102,28 +172,31 @@ def _about_swaps(diagnosis, sentences, warnings):
     warnings.append(
         f"No chain of items that changed positions leads from position "
         f"{positions[0]} to {_ranges(positions, apart)}: their examination "
-        "relative to the others rests on the model alone.")
+        f"relative to the others {rests}.")
   few = (diagnosis.num_items < FEW_ITEMS) & ~apart
   if few.any():
     sentences.append(_about_few(
-        _ranges(positions, few), few.sum() == 1, diagnosis.num_items[few]))
+        _ranges(positions, few), few.sum() == 1, diagnosis.num_items[few],
+        "says little" if diagnosis.method is None else "rests on the model"))
   elif not np.any(apart):
     least = int(diagnosis.num_items.min())
+    checked = "checked without the model"
     sentences.append(
         f"At each position at least {least} items were seen that also appear "
-        "elsewhere, so examination can be checked without the model.")
+        "elsewhere, so examination can be "
+        f"{'harvested' if diagnosis.method is None else checked}.")
 
 
-def _about_few(where, is_one, counts):
+def _about_few(where, is_one, counts, then):
   low, high = counts.min(), counts.max()
   number = f"{low}" if low == high else f"{low} to {high}"
   items = "item that also appears" if high == 1 else "items that also appear"
   return (f"{where[0].upper()}{where[1:]} {'is' if is_one else 'are'} seen by "
-          f"{number} {items} elsewhere: the estimate there rests on the model.")
+          f"{number} {items} elsewhere: the estimate there {then}.")
 
 
 def _about_logger(diagnosis, sentences, warnings):
-  value = diagnosis.logger_strength["value"]
+  value = diagnosis.logger_strength.get("value")
   if value is None or not np.isfinite(value):
     return
   text = (f"The order shown agrees with the learned relevance to {value:.2f} "
@@ -154,23 +227,26 @@ def _about_guard(diagnosis, sentences):
 
 def _about_agreement(diagnosis, sentences, warnings):
   for name, curves in diagnosis.contexts.items():
-    where = _where(diagnosis, name)
-    for kind, what in (("randomized", "the randomised rows"),
-                       ("all_pairs", "harvesting")):
-      if kind not in curves:
+    where, own = _where(diagnosis, name), diagnosis.headline(name)
+    for kind in ("randomized", "all_pairs"):
+      if kind not in curves or own in (None, kind):
         continue
-      gap, beyond = _difference(curves["trained"], curves[kind])
+      what = _NAMES[kind]
+      subject = _NAMES[own][0].upper() + _NAMES[own][1:]
+      gap, beyond = _difference(curves[own], curves[kind])
       if beyond.any():
         warnings.append(
-            f"EM and {what} disagree{where} by up to {gap[beyond].max():.2f}, "
-            f"at {_ranges(diagnosis.positions, beyond)}, and not by chance: "
-            f"trust {what} there.")
+            f"{subject} and {what} disagree{where} by up to "
+            f"{gap[beyond].max():.2f}, at "
+            f"{_ranges(diagnosis.positions, beyond)}, and not by chance: "
+            f"trust {_NAMES[own] if own == 'randomized' else what} there.")
       elif np.isfinite(gap[1:]).any():
         largest = np.nanmax(gap)
         end = ", but by no more than chance allows" if (
             largest > DISAGREEMENT) else ""
         sentences.append(
-            f"EM and {what} differ{where} by at most {largest:.2f}{end}.")
+            f"{subject} and {what} differ{where} by at most {largest:.2f}{end}."
+        )
 
 
 def _difference(curve, other):
@@ -187,6 +263,8 @@ def _about_weights(diagnosis, sentences, warnings):
   clicks = diagnosis.num_items_clicked
   if not clicks:
     warnings.append("There is no feedback in the log: nothing can be learned.")
+    return
+  if diagnosis.effective_sample_size is None:
     return
   share = diagnosis.effective_sample_size / clicks
   text = (f"Weighted by inverse propensities, the {clicks} items with feedback "

@@ -102,7 +102,7 @@ def score_log(fitted: Any, log: Any, path: str,
       raise ValueError(
           f"`keep` names {name!r}, and a column of that name is added; rename "
           "it in the log, or leave it out.")
-  inputs = sources.places(log)
+  inputs = sources.paths(log)
   output.check_is_no_input("path", path, inputs)
   output.check_is_no_input("rejected_file", rejected_file, [*inputs, path])
   scorer = _Scorer(fitted, log, tuple(keep))

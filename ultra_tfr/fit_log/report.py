@@ -47,8 +47,10 @@ _ABOUT = {
                 "ranker's self-normalised DCG on them."),
 }
 # Curves that are printed, and the positions there is room for.
-_PRINTED = {"trained": "EM", "all_pairs": "harvested",
+_PRINTED = {"trained": "EM", "em": "EM on this log", "all_pairs": "harvested",
             "randomized": "randomised"}
+# What they are called where the model was trained on another log.
+_OF_ANOTHER_LOG = {"trained": "EM, the model's log"}
 _MOST_PRINTED = 20
 _BY_CONTEXT = ("curves", "rates", "trust")
 # How each curve is drawn: label, colour, marker. All but "trained" get bars.
@@ -99,7 +101,7 @@ def _page(diagnosis, summary, images):
   if diagnosis.warnings:
     parts += [f'<p class="warning">{html.escape(text)}</p>'
               for text in diagnosis.warnings]
-  else:
+  elif diagnosis.method is not None:
     parts.append('<p class="good">Nothing speaks against debiasing.</p>')
   parts.append("<ul>")
   parts += [f"<li>{html.escape(text)}</li>" for text in diagnosis.sentences]
@@ -113,7 +115,7 @@ def _page(diagnosis, summary, images):
     parts += [f"<h2>{heading}</h2><p>{text}</p>",
               f'<img alt="{name}" src="data:image/png;base64,{encoded}">']
     if name == "curves":
-      parts += [_table(diagnosis.positions, found, context)
+      parts += [_table(diagnosis.positions, found, context, labels(diagnosis))
                 for context, found in diagnosis.contexts.items()]
   parts += ["<h2>The log</h2><pre>",
             html.escape(summary_lib.to_text(summary)), "</pre>"]
@@ -123,12 +125,12 @@ def _page(diagnosis, summary, images):
           f"<body>{body}</body></html>\n")
 
 
-def _table(positions, found, context):
+def _table(positions, found, context, names):
   """The curves of a context, with their intervals."""
   rows = ["".join(f"<th>{html.escape(str(cell))}</th>"
                   for cell in [context, *positions])]
   for kind, curve in found.items():
-    cells = [f"<th>{CURVES[kind][0]}</th>"]
+    cells = [f"<th>{html.escape(names[kind])}</th>"]
     for i, value in enumerate(curve["value"]):
       text = "-" if value is None else f"{value:.2f}"
       if curve["low"] is not None and i and value is not None:
@@ -141,32 +143,43 @@ def _table(positions, found, context):
   return f"<table>{lines}</table>"
 
 
-def to_text(diagnosis):
+def to_text(diagnosis, level=0.9):
   """The curves as a table, and what they mean.
 
   Args:
     diagnosis: a `fit_log.diagnosis.Diagnosis`.
+    level: of its intervals.
 
   Returns:
     A text of several lines.
   """
+  printed = {**_PRINTED, **_OF_ANOTHER_LOG}
+  if diagnosis.is_own:
+    # The model's own curve is that of this log.
+    printed = {kind: _PRINTED[kind] for kind in _PRINTED if kind != "em"}
   rows = [["examination / first position",
            *map(str, diagnosis.positions[:_MOST_PRINTED])]]
   for context, found in diagnosis.contexts.items():
-    rows += [
-        [f"{context}, {name}", *(
-            "-" if value is None else f"{value:.2f}"
-            for value in found[kind]["value"][:_MOST_PRINTED])]
-        for kind, name in _PRINTED.items() if kind in found]
+    for kind, name in printed.items():
+      for part in ("value", "low", "high"):
+        values = found.get(kind, {}).get(part)
+        if values is not None:
+          rows.append([
+              f"{context}, {name}" if part == "value" else
+              f"  {level:.0%} interval, {part}",
+              *("-" if value is None else f"{value:.2f}"
+                for value in values[:_MOST_PRINTED])])
   return output.printable("\n".join([
       *output.align(rows), "", *diagnosis.sentences,
       *(f"WARNING: {text}" for text in diagnosis.warnings)]))
 
 
 def _plots(diagnosis, summary, level):
-  plots = {
-      "curves": curves(diagnosis.positions, diagnosis.contexts, level),
-      "rates": rates(diagnosis.positions, summary["by_position"])}
+  plots = {}
+  if any(diagnosis.contexts.values()):
+    plots["curves"] = curves(
+        diagnosis.positions, diagnosis.contexts, level, labels(diagnosis))
+  plots["rates"] = rates(diagnosis.positions, summary["by_position"])
   if diagnosis.swap_counts is not None:
     plots["swaps"] = swaps(diagnosis.positions, diagnosis.swap_counts)
   if diagnosis.trust:
@@ -184,13 +197,22 @@ def _plots(diagnosis, summary, level):
   return plots
 
 
-def curves(positions, contexts, level=0.9):
+def labels(diagnosis):
+  """What each kind of curve is called in a report: a dict."""
+  names = {kind: label for kind, (label, *_) in CURVES.items()}
+  if not diagnosis.is_own:
+    names.update(_OF_ANOTHER_LOG, em=_PRINTED["em"])
+  return names
+
+
+def curves(positions, contexts, level=0.9, names=None):
   """Examination by position, a panel for each context.
 
   Args:
     positions: as in the log, in order.
     contexts: `Diagnosis.contexts`; the first six are drawn.
     level: of the intervals.
+    names: of the kinds of curves, see `labels`; None for a model's own log.
 
   Returns:
     A matplotlib figure.
@@ -201,6 +223,7 @@ def curves(positions, contexts, level=0.9):
   for axes, (name, found) in zip(panels, shown):
     for i, (kind, curve) in enumerate(found.items()):
       label, color, marker = CURVES[kind]
+      label = label if names is None else names[kind]
       value, low, high = (
           np.array(curve[part] or curve["value"], np.float64)
           for part in ("value", "low", "high"))

@@ -251,6 +251,72 @@ def test_a_sample_says_so():
       f"The diagnosis rests on {found.num_requests} of 6000 requests.")
 
 
+# Without a model.
+
+
+def _alone(table, **options):
+  """Diagnoses a table by itself."""
+  with click_logs.read(table, columns=click_logs.columns(
+      features=(), **options)) as log:
+    return diagnosis.diagnose(log, replicates=20)
+
+
+def test_curves_without_a_model_are_those_beside_one(found):
+  alone = _alone(click_logs.simulated()[0], randomized="randomized")
+  assert (alone.method, alone.history, alone.trust) == (None, {}, {})
+  for device, curves in alone.contexts.items():
+    assert list(curves) == [*diagnosis.HARVESTS, "randomized"]
+    for kind, curve in curves.items():
+      assert curve["value"] == pytest.approx(
+          found.contexts[device][kind]["value"])
+  np.testing.assert_array_equal(alone.swap_counts, found.swap_counts)
+  assert alone.evidence == found.evidence
+  json.dumps(alone.to_json(), allow_nan=False)
+
+
+def test_evidence_is_counted_by_hand():
+  table = click_logs.small()
+  evidence = _alone(table).evidence
+  rows = table.to_pandas()
+  for device, part in rows.groupby("device"):
+    by_rank = part.groupby("rank")["click"]
+    assert evidence["shown"][device] == by_rank.size().tolist()
+    assert evidence["clicked"][device] == by_rank.sum().tolist()
+  rate = rows.groupby("request_id")["click"].mean()
+  assert evidence["informative_requests"] == ((rate > 0) & (rate < 1)).sum()
+
+
+def test_requests_of_one_row_are_diagnosed():
+  """There is nothing to train on, but harvesting needs no training."""
+  table = click_logs.small()
+  table = click_logs.with_column(
+      table, "request_id", [str(i) for i in range(len(table))])
+  found = _alone(table)
+  assert found.evidence["informative_requests"] == 0
+  assert all(curves["all_pairs"]["value"][1] for curves in
+             found.contexts.values())
+
+
+# The model of another log.
+
+
+def test_the_curve_of_another_log_is_estimated_from_it():
+  """The curve of the model's log was shown as that of the other."""
+  log, fitted = click_logs.easy()
+  with click_logs.read(click_logs.small(), schema=fitted.schema) as other:
+    found = diagnosis.diagnose(other, fitted, replicates=20)
+  assert not found.is_own and diagnosis.diagnose(log, fitted, replicates=5
+                                                 ).is_own
+  assert (found.history, found.hypotheses) == ({}, None)
+  for c, (name, curves) in enumerate(found.contexts.items()):
+    np.testing.assert_allclose(
+        curves["trained"]["value"], fitted.bias.relative()[c])
+    value, low, high = (curves["em"][part][-1]
+                        for part in ("value", "low", "high"))
+    assert f"{value:.0%} as often as position 1 for {name!r} by EM on this log"\
+        f" (90% interval {low:.0%} to {high:.0%})." in " ".join(found.sentences)
+
+
 def test_a_method_without_bias():
   log, fitted = click_logs.easy()
   with pytest.raises(ValueError, match="estimates no bias; diagnose one"):

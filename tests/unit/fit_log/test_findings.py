@@ -32,7 +32,7 @@ def _explain(contexts=None, level=0.9, **changes):
       "click_irrelevant": {}, "history": {}, "num_requests": 1000,
       "num_items_clicked": 500, "effective_sample_size": 200.0,
       "weight_clipped": None, "sentences": [], "warnings": []}
-  assert set(changes) <= set(fields)
+  assert set(changes) <= {*fields, "evidence", "is_own"}
   return findings.explain(Diagnosis(**{**fields, **changes}), level)
 
 
@@ -261,3 +261,84 @@ def test_no_feedback():
   _, warnings = _explain(num_items_clicked=0, effective_sample_size=0.0)
   assert warnings == [
       "There is no feedback in the log: nothing can be learned."]
+
+
+# Evidence.
+
+
+def test_evidence_is_counted():
+  """Shares of three decimals said nothing of 30 clicks."""
+  sentences, _ = _explain(evidence={
+      "shown": {"all": [90, 80, 70, 60]}, "clicked": {"all": [9, 8, 0, 1]},
+      "informative_requests": 11})
+  assert sentences[:2] == [
+      "Rows with feedback: 18 of 300, by position 9, 8, 0, 1.",
+      "Of 1000 requests 11 have rows with and without feedback: only these "
+      "tell a ranker which item is the better one."]
+
+
+# Another log than that of the model.
+
+
+def _explain_other(own, other, **changes):
+  return _explain({"all": {"trained": _trained(own), "em": _curve(other)}},
+                  is_own=False, **changes)
+
+
+def test_another_log_is_spoken_of_by_its_own_curve():
+  sentences, warnings = _explain_other(CURVE, [1.0, 0.82, 0.45, 0.25])
+  assert not warnings
+  assert _has(sentences, "Position 5 is examined 25% as often as position 1 by "
+              "EM on this log (90% interval 23% to 27%).")
+  assert _has(sentences, "the model was trained with differs from EM on this "
+              "log by at most 0.05.")
+
+
+def test_a_log_that_is_not_what_the_model_was_trained_with():
+  _, warnings = _explain_other(CURVE, [1.0, 0.8, 0.9, 0.6])
+  assert len(warnings) == 1
+  assert _has(warnings, "differs by up to 0.40, at positions 3-5, and not by "
+              "chance. Train on this log")
+
+
+# No model.
+
+
+_NO_MODEL = {"method": None, "is_own": False, "logger_strength": {},
+             "effective_sample_size": None}
+
+
+def test_what_is_told_without_a_model():
+  sentences, warnings = _explain(
+      {"all": {"all_pairs": _curve([1, .8, .5, .25])}}, **_NO_MODEL)
+  assert not warnings
+  assert sentences == [
+      "Position 5 is examined 25% as often as position 1 by harvesting (90% "
+      "interval 23% to 27%).",
+      "Harvesting takes it that positions change how often items are examined, "
+      "and not how far they are trusted.",
+      "At each position at least 150 items were seen that also appear "
+      "elsewhere, so examination can be harvested."]
+
+
+def test_randomised_rows_and_harvesting_are_compared_without_a_model():
+  def explain(value):
+    return _explain({"all": {"all_pairs": _curve(value),
+                             "randomized": _curve(CURVE)}}, **_NO_MODEL)
+
+  assert _has(explain(CURVE)[0], "The randomised rows and harvesting differ by "
+              "at most 0.00.")
+  assert _has(explain([1, .8, .9, .2])[1], "The randomised rows and harvesting "
+              "disagree by up to 0.40, at position 3, and not by chance: trust "
+              "the randomised rows there.")
+
+
+def test_a_log_that_tells_nothing_without_a_model():
+  curve = {"value": [1.0, None, None, None], "low": [None] * 4,
+           "high": [None] * 4}
+  sentences, warnings = _explain(
+      {"all": {"all_pairs": curve}}, swap_counts=np.zeros((4, 4), int),
+      num_items=np.zeros(4, int), components=np.arange(4), **_NO_MODEL)
+  assert _has(sentences, "this log does not tell without a model")
+  assert _has(warnings, "the curve is not known")
+  assert not any("rests on the model" in text for text in sentences + warnings)

@@ -152,6 +152,29 @@ def test_cells_of_the_table(tmp_path):
           "<td>0.50 (0.25 to ?)</td><td>-</td></tr>") in text
 
 
+def test_a_model_of_another_log_is_called_so(tmp_path):
+  """Its curve was printed as that of the log that was diagnosed."""
+  found, summary = _made(["all"], [1, 2, 3])
+  found = dataclasses.replace(found, is_own=False)
+  lines = report.to_text(found).splitlines()
+  assert any(line.startswith("all, EM, the model's log ") for line in lines)
+  assert any(line.startswith("all, EM on this log ") for line in lines)
+  report.write(str(tmp_path), found, summary)
+  page, _ = _check(tmp_path, ["curves", "rates", "swaps"])
+  assert {"EM, the model's log", "EM on this log"} <= set(page.words)
+  assert not {"EM, end of training", "EM, relevance fixed"} & set(page.words)
+
+
+def test_without_model_and_curves(tmp_path):
+  found, summary = _made(["all"], [1, 2, 3])
+  found = dataclasses.replace(
+      found, method=None, is_own=False, contexts={"all": {}}, warnings=[],
+      swap_counts=None, logger_strength={}, effective_sample_size=None)
+  report.write(str(tmp_path), found, summary)
+  page, _ = _check(tmp_path, ["rates"])
+  assert "Nothing speaks against" not in " ".join(page.words)
+
+
 # As text.
 
 
@@ -160,16 +183,20 @@ def test_text(easy):
   lines = report.to_text(found).splitlines()
   assert lines[0].split() == [
       "examination", "/", "first", "position", "1", "2", "3", "5", "8"]
-  assert len({len(line) for line in lines[:7]}) == 1
-  rows = [line.split() for line in lines[1:7]]
-  assert [row[:2] for row in rows] == [
+  assert len({len(line) for line in lines[:15]}) == 1
+  rows = [line.split() for line in lines[1:15]]
+  assert [row[:2] for row in rows if row[0] != "90%"] == [
       [f"{device},", name] for device in ("desktop", "mobile")
       for name in ("EM", "harvested", "randomised")]
   assert rows[0][2:] == [
       f"{v:.2f}" for v in found.contexts["desktop"]["trained"]["value"]]
-  assert rows[4][2:] == [
-      f"{v:.2f}" for v in found.contexts["mobile"]["all_pairs"]["value"]]
-  assert lines[7:] == ["", *found.sentences]
+  # No other curve is without its interval.
+  curve = found.contexts["mobile"]["all_pairs"]
+  for row, start, part in zip(rows[8:11], (
+      ["mobile,", "harvested"], ["90%", "interval,", "low"],
+      ["90%", "interval,", "high"]), ("value", "low", "high")):
+    assert row == [*start, *(f"{v:.2f}" for v in curve[part])]
+  assert lines[15:] == ["", *found.sentences]
 
 
 def test_text_of_a_large_log():

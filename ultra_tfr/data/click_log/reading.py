@@ -36,15 +36,17 @@ class ClickLog:
     statistics: of the features, see `log_statistics`.
     summary: see `summary`; `summary_text()` shows it.
     feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
+    follows_schema: whether it was read as another log was.
   """
 
   def __init__(self, folder, columns, positions, pool_deeper, contexts, split,
-               parts, statistics, summary):
+               parts, statistics, summary, follows_schema=False):
     self.columns, self.positions = columns, positions
     self.pool_deeper = pool_deeper
     self.contexts, self.split, self.parts = contexts, split, parts
     self.statistics, self.summary = statistics, summary
     self.feedback_kind = "binary" if summary["binary_feedback"] else "graded"
+    self.follows_schema = follows_schema
     self._folder = folder
 
   def summary_text(self):
@@ -173,7 +175,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   summary = summary.to_config(contexts, positions, rejections, statistics)
   return ClickLog(
       folder, columns, positions, position_map.pool, contexts, (valid, test),
-      parts, schema["statistics"] if schema else statistics, summary)
+      parts, schema["statistics"] if schema else statistics, summary,
+      schema is not None)
 
 
 def _check_arguments(columns, schema, positions, num_positions, max_items,
