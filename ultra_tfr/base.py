@@ -93,6 +93,16 @@ class LearningLayer(tf.keras.layers.Layer):
             aggregation=tf.VariableAggregation.SUM)
         for key, shape in shapes.items()}
 
+  def load_own_variables(self, store: Any) -> None:
+    """Fills the layer from a Keras file.
+
+    Args:
+      store: the arrays by name, as Keras has them.
+    """
+    # Of an accumulator each replica gets its part, and HDF5 cannot be divided.
+    super().load_own_variables(
+        {key: np.asarray(store[key]) for key in store.keys()})
+
   def find_slots(self, positions: tf.Tensor,
                  contexts: Optional[tf.Tensor]) -> positions_lib.Slots:
     """`core.positions.Slots` of the items, by this layer's overflow rule."""

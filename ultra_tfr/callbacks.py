@@ -100,9 +100,12 @@ class PropensityEM(tf.keras.callbacks.Callback):
           "nothing. Give both the same object.")
     self._has_weights = any(loss.has_weights for loss in losses)
     self._attach(bias)
+    # Otherwise no checkpoint and no saved model would hold what is learned, be
+    # it by this callback or by another one.
+    keras_guards.attach(self.model, list(dict.fromkeys(found)))
 
   def _attach(self, layer):
-    """Makes the loss's layer part of the model, for saving."""
+    """Takes a loss's layer, if it fits the model's strategy."""
     strategy = self.model.distribute_strategy
     # Without this Keras would refuse a few lines later, without a remedy.
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -116,8 +119,6 @@ class PropensityEM(tf.keras.callbacks.Callback):
           "model's distribution strategy; create it inside "
           "`with strategy.scope():`, as the model.")
     self._bias = layer
-    # Otherwise no checkpoint and no saved model would hold what it learns.
-    keras_guards.attach(self.model, layer)
 
   def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
     """Applies what a restored checkpoint left pending."""

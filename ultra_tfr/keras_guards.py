@@ -1,5 +1,6 @@
 """What looks into Keras and TensorFlow where nothing public does."""
 
+import functools
 import inspect
 import warnings
 
@@ -49,14 +50,39 @@ def refuse_class_weight(model):
         "use `sample_weight` of shape [lists] or [lists, items].")
 
 
-def attach(model, layer):
-  """Makes a loss's layer part of the model, so that it is saved with it.
+def attach(model, layers):
+  """Makes the layers of losses part of the model, so that it saves them.
+
+  Weights in Keras's old HDF5 format cannot hold it, and nothing public lets a
+  model say so: `save_weights` of this model refuses that format from now on.
 
   Args:
     model: a Keras model.
-    layer: a Keras layer.
+    layers: a list of Keras layers, in an order that will be the same when the
+      model is restored.
   """
-  model._track_trackable(layer, "position_bias", overwrite=True)
+  for number, layer in enumerate(layers):
+    # The first has the name that it had when there could be but one.
+    model._track_trackable(
+        layer, f"position_bias_{number}" if number else "position_bias",
+        overwrite=True)
+  save = functools.partial(type(model).save_weights, model)
+
+  @functools.wraps(type(model).save_weights)
+  def save_weights(filepath, overwrite=True, save_format=None, **options):
+    path = str(filepath)
+    if save_format in ("h5", "hdf5", "keras") or (
+        save_format is None and path.endswith((".h5", ".hdf5", ".keras"))
+        and not path.endswith(".weights.h5")):
+      raise ValueError(
+          f"Weights in the old HDF5 format ({path}) cannot hold the "
+          f"propensities of {layers[0].name!r}; give the file a name that ends "
+          "with `.weights.h5`.")
+    if save_format is not None:
+      options["save_format"] = save_format
+    return save(filepath, overwrite=overwrite, **options)
+
+  model.save_weights = save_weights
 
 
 def origin(tensor):
@@ -100,8 +126,10 @@ def not_restored(reference, variables):
 def serialize_layer(layer):
   """The config of a loss's bias layer, unless it is bound for an HDF5 model.
 
-  Whole-model HDF5 holds the weights of the model's own layers only: what EM has
-  learned would be lost without a word, and the file could not be loaded.
+  Several losses and metrics of a model may have one layer: they have one when
+  the model is loaded, too. Whole-model HDF5 holds the weights of the model's
+  own layers only: what EM has learned would be lost without a word, and the
+  file could not be loaded.
 
   Args:
     layer: a Keras layer.
@@ -116,7 +144,10 @@ def serialize_layer(layer):
     raise ValueError(
         "A whole model in HDF5 (`.h5`) cannot hold the propensities of "
         f"{layer.name!r}; save it as `.keras` or in a folder (SavedModel), or "
-        "save the weights alone (`save_weights`).")
+        "save the weights alone (`save_weights('model.weights.h5')`).")
+  # While Keras saves, what it sees again gets a number, by which all that have
+  # it share one object when loaded. The first description is without it.
+  tf.keras.layers.serialize(layer)
   return tf.keras.layers.serialize(layer)
 
 

@@ -197,8 +197,8 @@ class CounterfactualMetric(_BiasMetric):
   The result is NaN where there is nothing to divide by, as without feedback,
   and where a score of a list that counts is NaN.
 
-  A saved model does not hold the propensities that its metrics read: give the
-  metric and the loss one bias layer, also when a loaded model is compiled.
+  Give the metric and the loss one bias layer: a saved model holds that of the
+  loss alone, and its metrics read it when the model is loaded, too.
 
   Args:
     position_bias: the `PositionBias` of the loss, or one with known

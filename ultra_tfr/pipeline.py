@@ -118,11 +118,17 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
       model: a Keras model from a dict of features to scores.
 
     Returns:
-      A dict of functions. `TENSORS` takes the model's inputs by name and gives
-      "scores", `[B, L]`; it is left out where a feature is not of fixed length,
-      or has a name that TensorFlow does not take for an input.
+      A dict of functions. The default is that of lists (ELWC) and not, as in
+      TF-Ranking, that of single items (`tf.Example`). `TENSORS` takes the
+      model's inputs by name and gives "scores", `[B, L]`; it is left out where
+      a feature is not of fixed length, or has a name that TensorFlow does not
+      take for an input.
     """
     signatures = super().build_signatures(model)
+    # An ELWC that is read as an item has none of its features, and would get
+    # the score of their defaults.
+    signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = (
+        signatures[tf.saved_model.PREDICT_METHOD_NAME])
     features = {**self._context_feature_spec, **self._example_feature_spec}
     if not all(isinstance(spec, tf.io.FixedLenFeature) and
                _SERVABLE_NAME.fullmatch(name)

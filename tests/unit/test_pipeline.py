@@ -314,6 +314,7 @@ out = {
         tf.stack(elwcs))["outputs"],
     "alone": model.signatures["tensorflow/serving/predict"](
         tf.stack(elwcs[:1]))["outputs"],
+    "default": model.signatures["serving_default"](tf.stack(elwcs))["outputs"],
     "regress": model.signatures["tensorflow/serving/regress"](
         tf.stack(examples))["outputs"],
     "score": model.signatures["score"](
@@ -358,7 +359,7 @@ def test_serving_needs_only_tensorflow(trained, files, tmp_path):
   expected = run.model({**columns, "topic": topic, "mask": padded})[
       ..., 0].numpy()[:, :size]
   assert np.std(expected[mask]) > .01
-  for scores in (out["predict"], out["score"][:, :size]):
+  for scores in (out["predict"], out["default"], out["score"][:, :size]):
     np.testing.assert_allclose(scores[mask], expected[mask], atol=1e-5)
   np.testing.assert_allclose(out["regress"], expected[mask], atol=1e-5)
   first = mask[0].sum()
