@@ -69,7 +69,7 @@ def attach(model, layers):
   save = functools.partial(type(model).save_weights, model)
 
   @functools.wraps(type(model).save_weights)
-  def save_weights(filepath, overwrite=True, save_format=None, **options):
+  def save_weights(filepath, overwrite=True, save_format=None, options=None):
     path = str(filepath)
     if save_format in ("h5", "hdf5", "keras") or (
         save_format is None and path.endswith((".h5", ".hdf5", ".keras"))
@@ -78,9 +78,7 @@ def attach(model, layers):
           f"Weights in the old HDF5 format ({path}) cannot hold the "
           f"propensities of {layers[0].name!r}; give the file a name that ends "
           "with `.weights.h5`.")
-    if save_format is not None:
-      options["save_format"] = save_format
-    return save(filepath, overwrite=overwrite, **options)
+    return save(filepath, overwrite, save_format, options)
 
   model.save_weights = save_weights
 
