@@ -11,6 +11,7 @@ from ultra_tfr import output
 from ultra_tfr.commands import common
 from ultra_tfr.data.click_log import reading
 from ultra_tfr.data.click_log import sources
+from ultra_tfr.data.click_log import values
 from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import report
@@ -32,9 +33,9 @@ def define_log_flags(folder, required=True):
       "log", None, "The click log, a row for each item shown: Parquet, CSV, "
       "TSV, JSON lines (each also .gz), or TFRecords of ELWC; a file, a folder "
       "or a pattern, or several, separated by commas.", required=True)
-  flags.DEFINE_string(
-      "query", None, "Column of the request, one ranked list that was shown "
-      "once. In ELWC '(record)'.", required=required)
+  flags.DEFINE_list(
+      "query", None, "Column or columns of the request, one ranked list that "
+      "was shown once. In ELWC '(record)'.", required=required)
   flags.DEFINE_string(
       "position", None, "Column of the position that the item was shown at. In "
       "ELWC '(place)'.", required=required)
@@ -52,7 +53,8 @@ def define_log_flags(folder, required=True):
   flags.DEFINE_string("weight", None, "Column of row weights.")
   flags.DEFINE_string(
       "timestamp", None, "Column of the time; with it, the parts for "
-      "validation and test are the last requests, otherwise random ones.")
+      "validation and test are the last requests, otherwise random ones. Times "
+      f"are {values.TIME_FORMS}.")
   flags.DEFINE_string("randomized", None, "Column that is true where a request "
                       "was shown in random order.")
   flags.DEFINE_list(
@@ -114,7 +116,8 @@ def read(folder):
       --rejected says it.
   """
   columns = LogColumns(
-      FLAGS.query, FLAGS.position, FLAGS.feedback, tuple(FLAGS.features or ()),
+      tuple(FLAGS.query), FLAGS.position, FLAGS.feedback,
+      tuple(FLAGS.features or ()),
       FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
       FLAGS.randomized)
   rejected = _rejected_file(folder)

@@ -94,8 +94,9 @@ def score_log(fitted: Any, log: Any, path: str,
   """
   check_ending("path", path)
   if keep is None:
-    columns, there = fitted.schema["columns"], sources.column_names(log)
-    keep = [name for name in dict.fromkeys([columns["query"], *columns["item"]])
+    columns = LogColumns.from_config(fitted.schema["columns"])
+    there = sources.column_names(log)
+    keep = [name for name in dict.fromkeys(columns.query_columns + columns.item)
             if name in there and name not in ADDED]
   for name in ADDED:
     if name in keep:
@@ -106,7 +107,7 @@ def score_log(fitted: Any, log: Any, path: str,
   output.check_is_no_input("path", path, inputs)
   output.check_is_no_input("rejected_file", rejected_file, [*inputs, path])
   scorer = _Scorer(fitted, log, tuple(keep))
-  rejections = summary_lib.Rejections(rejected_file)
+  rejections = summary_lib.Rejections(rejected_file, scorer.examples)
   folder = requests_lib.TemporaryFolder()
   try:
     # Ranks are known at the end, and a log may be read only once.
@@ -151,20 +152,22 @@ class _Scorer:
 
   Attributes:
     num_rows: that were read so far, with those that cannot be scored.
+    examples: of what is rejected, as in `RowReader.examples`.
   """
 
   def __init__(self, fitted, log, keep):
-    query = LogColumns.from_config(fitted.schema["columns"]).query
+    query = LogColumns.from_config(fitted.schema["columns"]).query_columns
     numeric, text = (
         [feature["name"] for feature in fitted.schema["statistics"][kind]]
         for kind in ("numeric", "text"))
     self._model, self._log, self._keep = fitted.model, log, keep
     available = sources.column_names(log)
-    _check_there(available, [query, *numeric, *text], "the model needs")
+    _check_there(available, [*query, *numeric, *text], "the model needs")
     _check_there(available, keep, "`keep` names")
     self._names = [name for name in available if name in {
-        query, *numeric, *text, *keep}]
+        *query, *numeric, *text, *keep}]
     self._reader = FeatureReader(query, numeric, text)
+    self.examples = self._reader.examples
     self._requests = [np.zeros(0, np.int64)]
     self._scores = [np.zeros(0, np.float32)]
     self.num_rows = 0

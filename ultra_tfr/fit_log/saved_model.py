@@ -25,7 +25,7 @@ _HYPOTHESIS = {"words": str, "share": float, "behind": float}
 _NO_CHANCES = ("method", "hypotheses", "relevance_head")
 _FORM = {
     "schema": {
-        "columns": {"query": str, "position": str, "feedback": str,
+        "columns": {"query": (str, [str]), "position": str, "feedback": str,
                     "features": [str], "item": [str], **dict.fromkeys(
                         ("context", "weight", "timestamp", "randomized"),
                         (str, None))},

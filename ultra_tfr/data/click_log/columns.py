@@ -23,8 +23,9 @@ class LogColumns:
   matches it: the model must see neither the position nor the feedback.
 
   Attributes:
-    query: the request (one ranked list shown to one user) that a row is of. In
-      ELWC files "(record)" stands for the number of the record.
+    query: the request (one ranked list shown to one user) that a row is of;
+      several columns tell it together. In ELWC files "(record)" stands for the
+      number of the record.
     position: where the item was displayed: a number, or the name of a slot. In
       ELWC files "(place)" stands for the item's place in the record, from 1.
     feedback: an expression over columns, such as "click + 0.5*log1p(dwell)"
@@ -37,10 +38,11 @@ class LogColumns:
     context: something that bias may depend on, such as the device.
     item: what identifies the item; several columns identify it together. It
       should mean the same relevance wherever it occurs: where that depends on
-      a query text, name that column too.
+      a query text, name that column too. It may be a feature if that names it.
     weight: of the row in training and evaluation, at least 0.
-    timestamp: seconds, a date, or text as in 2026-01-31T12:00:00; with it the
-      parts are split by time.
+    timestamp: seconds since 1970, a date, or text such as 2026-01-31,
+      2026-01-31T12:00:00.5Z or 2026-01-31 12:00:00 -07:00, in UTC where it has
+      no zone; with it the parts are split by time.
     randomized: true where the row's request was shown in random order.
 
   Raises:
@@ -51,7 +53,7 @@ class LogColumns:
   ('f_1', 'f_2', 'brand')
   """
 
-  query: str
+  query: Union[str, tuple[str, ...]]
   position: str
   feedback: Union[str, Callable[[dict[str, Any]], Any]]
   features: tuple[str, ...] = ()
@@ -66,8 +68,12 @@ class LogColumns:
       value = getattr(self, name)
       value = (value,) if isinstance(value, str) else tuple(value)
       object.__setattr__(self, name, value)
-    for name in ("query", "position"):
-      if not isinstance(getattr(self, name), str):
+    if isinstance(self.query, (list, tuple)):
+      object.__setattr__(self, "query", self.query[0] if len(
+          self.query) == 1 else tuple(self.query))
+    for name, names in (("query", self.query_columns),
+                        ("position", (self.position,))):
+      if not names or not all(isinstance(part, str) for part in names):
         raise ValueError(f"`{name}` must be the name of a column, but is "
                          f"{getattr(self, name)!r}.")
     self.expression()
@@ -80,6 +86,11 @@ class LogColumns:
             f"`{role}`; name another column.")
       if role != "item":
         seen[column] = role
+
+  @property
+  def query_columns(self) -> tuple[Any, ...]:
+    """The columns that tell the request."""
+    return self.query if isinstance(self.query, tuple) else (self.query,)
 
   def expression(self):
     """The `Expression` of the feedback, or the user's function."""
@@ -126,11 +137,14 @@ class LogColumns:
         column with a role is named as a feature.
     """
     available = list(available)
-    roles = {column: role for role, column in self._named_roles()}
+    roles = {}
+    for role, column in self._named_roles():
+      roles.setdefault(column, role)
     expression = self.expression()
     if isinstance(expression, Expression):
       for column in expression.columns:
-        roles.setdefault(column, "feedback")
+        if roles.get(column, "item") == "item":
+          roles[column] = "feedback"
     for column, role in roles.items():
       if column not in available:
         raise ValueError(
@@ -139,7 +153,7 @@ class LogColumns:
     roles = {elwc_rows.RECORD: "query", elwc_rows.PLACE: "position", **roles}
     chosen = set()
     for pattern in self.features:
-      if pattern in roles:
+      if roles.get(pattern, "item") != "item":
         raise ValueError(
             f"`features` names {pattern!r}, which is the `{roles[pattern]}`; "
             "a model that sees it could not be served, or would learn the "
@@ -165,8 +179,9 @@ class LogColumns:
 
   def _named_roles(self):
     """Yields (role, column) of all roles but features and feedback."""
-    for role in ("query", "position", "context", "weight", "timestamp",
-                 "randomized"):
+    for column in self.query_columns:
+      yield "query", column
+    for role in ("position", "context", "weight", "timestamp", "randomized"):
       if getattr(self, role) is not None:
         yield role, getattr(self, role)
     for column in self.item:
@@ -183,7 +198,8 @@ class LogColumns:
           "`feedback` is a function, which cannot be saved with a model; give "
           "an expression, such as 'click + 0.5*log1p(dwell)'.")
     config = dataclasses.asdict(self)
-    return {**config, "features": list(self.features), "item": list(self.item)}
+    return {name: list(value) if isinstance(value, tuple) else value
+            for name, value in config.items()}
 
   @classmethod
   def from_config(cls, config):

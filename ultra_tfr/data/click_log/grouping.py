@@ -151,10 +151,15 @@ def group(paths, position_map, split, sources, rejections, reader,
                     sources, rejections)
     if not len(rows.request):
       continue
-    twice = np.zeros(len(rows.request), bool)
-    twice[1:] = (np.diff(rows.request) == 0) & (np.diff(rows.position) == 0)
-    rows = _without(rows, twice, "another row of the request has the same "
-                    "position", sources, rejections)
+    others, duplicates, merged = _twice(rows)
+    summary.duplicates += int(duplicates.sum())
+    summary.merged += int(merged.sum())
+    if duplicates.any():
+      rows = requests_lib.take(rows, np.flatnonzero(~duplicates))
+    rows = _without(rows, others[~duplicates], "another row of the request has "
+                    "the same position", sources, rejections)
+    if merged.any():
+      rows = _merge(rows)
     rows = rows._replace(position=position_map.find(rows.position))
     starts = requests_lib.starts_of(rows)
     if max_items is not None:
@@ -179,6 +184,79 @@ def group(paths, position_map, split, sources, rejections, reader,
       files[part], summary.requests[part], summary.rows[part], folder)
            for part in PARTS}
   return parts, summary, statistics
+
+
+def _slots(rows):
+  """Where each position of a request starts in sorted `Rows`."""
+  starts = np.ones(len(rows.request), bool)
+  starts[1:] = (np.diff(rows.request) != 0) | (np.diff(rows.position) != 0)
+  return np.flatnonzero(starts)
+
+
+def _twice(rows):
+  """Finds rows of a position of a request that has another row before.
+
+  Args:
+    rows: `Rows`, sorted.
+
+  Returns:
+    Three `[R]` boolean arrays: rows of another item than the first one, rows
+    that equal an earlier one in all, and further rows of the same item.
+  """
+  others, duplicates, merged = np.zeros([3, len(rows.request)], bool)
+  starts = _slots(rows)
+  sizes = np.diff([*starts, len(rows.request)])
+  slots = np.repeat(np.arange(len(starts)), sizes)
+  crowded = np.flatnonzero(sizes[slots] > 1)
+  if not len(crowded):
+    return others, duplicates, merged
+  part, slots = requests_lib.take(rows, crowded), slots[crowded]
+  # Without an item the features say what it is.
+  content = _codes(np.where(np.isnan(part.numeric), np.nan, part.numeric).view(
+      np.int32), *map(_text_codes, part.texts))
+  item = np.where(part.item < 0, -2 - content, part.item)
+  firsts = np.flatnonzero(np.diff(slots, prepend=-1))
+  other = item != np.repeat(item[firsts], np.diff([*firsts, len(slots)]))
+  all_that_is_read = _codes(
+      slots, content, item, part.context, part.randomized,
+      *(values.view(np.int64 if values.itemsize == 8 else np.int32)
+        for values in (part.feedback, part.weight, part.time)))
+  again = np.ones(len(slots), bool)
+  again[np.unique(all_that_is_read, return_index=True)[1]] = False
+  first = np.zeros(len(slots), bool)
+  first[firsts] = True
+  duplicates[crowded] = again
+  others[crowded] = other
+  merged[crowded] = ~(other | again | first)
+  return others, duplicates, merged
+
+
+def _merge(rows):
+  """Each position of a request as one row, that with most features.
+
+  Its feedback is the largest of them, and its time the first.
+  """
+  starts = _slots(rows)
+  slots = np.repeat(np.arange(len(starts)),
+                    np.diff([*starts, len(rows.request)]))
+  missing = np.isnan(rows.numeric).sum(axis=1)
+  for texts in rows.texts:
+    missing += np.equal(np.array(texts.to_pylist(), object), "")
+  best = np.lexsort((rows.time, missing, slots))[starts]
+  return requests_lib.take(rows, best)._replace(
+      feedback=np.maximum.reduceat(rows.feedback, starts),
+      time=np.minimum.reduceat(rows.time, starts))
+
+
+def _codes(*columns):
+  """Numbers `[N]`, the same for rows that are the same in all columns."""
+  table = np.column_stack([np.asarray(values, np.int64) for values in columns])
+  return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _text_codes(texts):
+  return np.unique(np.array(texts.to_pylist(), object),
+                   return_inverse=True)[1]
 
 
 def _without(rows, wrong, reason, sources, rejections):

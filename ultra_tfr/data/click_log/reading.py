@@ -147,7 +147,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       schema["contexts"] if schema and columns.context else (),
       new_contexts=schema is None, features=features)
   output.check_is_no_input("rejected_file", rejected_file, sources.paths(log))
-  rejections = summary_lib.Rejections(rejected_file)
+  rejections = summary_lib.Rejections(rejected_file, reader.examples)
   folder = requests.TemporaryFolder()
   try:
     dealt = grouping.deal_out(
@@ -164,7 +164,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
         dealt.paths, position_map, grouping.Split(valid, test, cuts),
         reader.sources(), rejections, reader, max_vocabulary, max_items, folder)
     rejections.check(dealt.num_rows, max_rejected)
-    _check_parts(log, summary, valid, test)
+    _check_parts(log, summary, valid, test, columns.timestamp, dealt.times)
   except BaseException:
     folder.remove()
     raise
@@ -245,9 +245,15 @@ def _position_map(positions, pool):
   return grouping.PositionMap(None, len(positions))
 
 
-def _check_parts(log, summary, valid, test):
+def _check_parts(log, summary, valid, test, timestamp, times):
   for part, share in zip(PARTS, (1 - valid - test, valid, test)):
     if share > _NO_SHARE and not summary.requests[part]:
+      if timestamp and times.min() == times.max():
+        raise ValueError(
+            f"{_name(log)}: no request is left for the {part} part, since all "
+            f"times in {timestamp!r} are the same ({times[0]:.15g} seconds "
+            "since 1970); leave `timestamp` out, and requests are dealt out by "
+            "chance.")
       raise ValueError(
           f"{_name(log)}: no request is left for the {part} part "
           f"({sum(summary.requests.values())} in all, of which it gets a share "

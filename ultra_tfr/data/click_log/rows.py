@@ -15,11 +15,17 @@ _LARGEST = np.finfo(np.float32).max
 
 
 class _BatchReader:
-  """Columns of one raw batch after another, and which rows are no good."""
+  """Columns of one raw batch after another, and which rows are no good.
+
+  Attributes:
+    examples: by reason of rejection, the value of the first such row, or None
+      where nothing stands there, and what to do about it, or "".
+  """
 
   def __init__(self):
     self._sources = {}
     self._batch, self._rejects = None, None
+    self.examples = {}
 
   def sources(self):
     """The names of the sources, in the order of `Rows.source`."""
@@ -58,10 +64,24 @@ class _BatchReader:
           f"{self._batch.columns[name].type}, which cannot be used here; make "
           "it a number or a text, or leave it out.") from error
 
-  def _reject(self, wrong, reason):
-    """Marks rows; the first reason stays."""
-    if wrong.any():
-      self._rejects[wrong & np.equal(self._rejects, None)] = reason
+  def _reject(self, wrong, reason, values=None, remedy=""):
+    """Marks rows; the first reason stays.
+
+    Args:
+      wrong: `[R]` booleans.
+      reason: a few words.
+      values: `[R]`, an array or the name of a column, to show one of them.
+      remedy: what to do about it.
+    """
+    if not wrong.any():
+      return
+    self._rejects[wrong & np.equal(self._rejects, None)] = reason
+    if reason not in self.examples:
+      if isinstance(values, str):
+        values = self._get(values)
+      value = None if values is None else values[int(np.argmax(wrong))]
+      value = value.as_py() if isinstance(value, pa.Scalar) else value
+      self.examples[reason] = (None if value is None else str(value), remedy)
 
   def _read_numbers(self, name):
     """Numbers, NaN where missing, and where something else stands."""
@@ -75,19 +95,21 @@ class _BatchReader:
       return values_lib.texts(array)
 
   def _requests(self, source, query):
-    texts = self._texts(query)
-    if query == elwc_rows.RECORD:  # Records are counted anew in each file.
-      texts = pa.compute.binary_join_element_wise(str(source), texts, ":")
-    found = values_lib.hashes(texts)
-    self._reject(found < 0, f"no request id in {query}")
+    texts = [self._texts(name) for name in query]
+    if elwc_rows.RECORD in query:  # Records are counted anew in each file.
+      place = query.index(elwc_rows.RECORD)
+      texts[place] = pa.compute.binary_join_element_wise(
+          str(source), texts[place], ":")
+    found = values_lib.hashes(_joined(texts))
+    self._reject(found < 0, f"no request id in {', '.join(query)}")
     return found
 
   def _numeric_features(self, names):
     features = np.empty([len(self._rejects), len(names)], np.float32)
     for i, name in enumerate(names):
       values, wrong = self._read_numbers(name)
-      self._reject(wrong, f"{name} is no number")
-      self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
+      self._reject(wrong, f"{name} is no number", name)
+      self._reject(np.abs(values) > _LARGEST, f"{name} is infinite", values)
       features[:, i] = _to_float32(values)
     return features
 
@@ -99,7 +121,7 @@ class FeatureReader(_BatchReader):
   """Converts what a model needs to score rows, batch after batch.
 
   Args:
-    query: the column of the request.
+    query: the columns of the request.
     numeric_features: the names of features that are numbers.
     text_features: of those that are texts.
   """
@@ -193,11 +215,11 @@ class RowReader(_BatchReader):
     if self._feedback_texts is None:
       self._find_kinds()
     roles = self._columns
-    request = self._requests(source, roles.query)
+    request = self._requests(source, roles.query_columns)
     position = self._positions()
     feedback = self._feedback()
     weight = self._numbers(roles.weight, np.ones(size))
-    self._reject(weight < 0, f"a negative {roles.weight}")
+    self._reject(weight < 0, f"a negative {roles.weight}", weight)
     time = self._times()
     randomized = self._numbers(roles.randomized, np.zeros(size))
     numeric = self._numeric_features(self.numeric_features)
@@ -239,14 +261,14 @@ class RowReader(_BatchReader):
   def _those_of_text(self, names):
     return [name for name in names if values_lib.is_text(self._get(name))]
 
-  def _numbers(self, name, default):
+  def _numbers(self, name, default, remedy=""):
     """Numbers of a column that must have one in each row."""
     if name is None:
       return default
     values, wrong = self._read_numbers(name)
-    self._reject(wrong, f"{name} is no number")
+    self._reject(wrong, f"{name} is no number", name, remedy)
     self._reject(np.isnan(values), f"{name} is missing")
-    self._reject(np.abs(values) > _LARGEST, f"{name} is infinite")
+    self._reject(np.abs(values) > _LARGEST, f"{name} is infinite", values)
     return values
 
   def _positions(self):
@@ -255,11 +277,13 @@ class RowReader(_BatchReader):
       codes = pa.compute.index_in(
           self._texts(name), pa.array(self._slots, pa.string()))
       values = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
-      self._reject(values < 0, f"{name} is none of the known slots")
+      self._reject(values < 0, f"{name} is none of the known slots", name,
+                   "name all of them by `positions`")
       return values.astype(np.int64)
-    values = self._numbers(name, None)
+    values = self._numbers(
+        name, None, "name the positions in their order by `positions`")
     self._reject((values < 0) | (values != np.floor(values)) |
-                 (values > 1e9), f"{name} is no whole number from 0")
+                 (values > 1e9), f"{name} is no whole number from 0", values)
     return np.where(np.equal(self._rejects, None), values, 0).astype(np.int64)
 
   def _feedback(self):
@@ -270,8 +294,11 @@ class RowReader(_BatchReader):
         continue
       arrays[name], wrong = self._read_numbers(name)
       # A function may never look at it.
-      if isinstance(self._expression, Expression):
-        self._reject(wrong, f"{name} is no number")
+      if isinstance(self._expression, Expression) and wrong.any():
+        value = self._get(name)[int(np.argmax(wrong))].as_py()
+        self._reject(wrong, f"{name} is no number", name,
+                     "compare it with a text, as in `feedback` "
+                     f"{_operand(name)} == {value!r:.40}")
     with np.errstate(all="ignore"):
       values = np.asarray(self._expression(arrays), np.float64)
     if values.shape != self._rejects.shape:
@@ -279,9 +306,13 @@ class RowReader(_BatchReader):
           "`feedback` must give one number a row, of the shape "
           f"{list(self._rejects.shape)}, but gave the shape "
           f"{list(values.shape)}; return an array as long as the columns.")
-    self._reject(np.isnan(values), "the feedback is missing")
-    self._reject(np.abs(values) > _LARGEST, "the feedback is infinite")
-    self._reject(values < 0, "the feedback is negative")
+    name = _operand(self._feedback_columns[0])
+    self._reject(np.isnan(values), "the feedback is missing", None,
+                 "say what counts then, as in `feedback` "
+                 f"coalesce({name}, 0)")
+    self._reject(np.abs(values) > _LARGEST, "the feedback is infinite", values)
+    self._reject(values < 0, "the feedback is negative", values,
+                 f"bound it, as in `feedback` max({name}, 0)")
     return values
 
   def _times(self):
@@ -291,7 +322,8 @@ class RowReader(_BatchReader):
     array = self._get(name)
     with self._usable(name):
       values, wrong = values_lib.seconds(array)
-    self._reject(wrong | ~np.isfinite(values), f"no time in {name}")
+    self._reject(wrong | ~np.isfinite(values), f"no time in {name}", name,
+                 f"times are {values_lib.TIME_FORMS}")
     return values
 
   def _contexts(self):
@@ -314,18 +346,26 @@ class RowReader(_BatchReader):
     codes = pa.compute.index_in(
         texts, pa.array(list(self._ids), pa.string()))
     ids = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
-    self._reject(ids < 0, f"{name} is none of the known contexts")
+    self._reject(ids < 0, f"{name} is none of the known contexts", name)
     return ids.astype(np.int32)
 
   def _items(self):
     names = self._columns.item
     if not names:
       return np.full(len(self._rejects), -1, np.int64)
-    texts = [self._texts(name) for name in names]
-    # A separator that no key has, so that "a","bc" is not "ab","c".
-    joined = texts[0] if len(texts) == 1 else (
-        pa.compute.binary_join_element_wise(*texts, "\x1f"))
-    return values_lib.hashes(joined)
+    return values_lib.hashes(_joined([self._texts(name) for name in names]))
+
+
+def _joined(texts):
+  """Several columns as one, missing where one of them is."""
+  # A separator that no key has, so that "a","bc" is not "ab","c".
+  return texts[0] if len(texts) == 1 else (
+      pa.compute.binary_join_element_wise(*texts, "\x1f"))
+
+
+def _operand(name):
+  """A column as an expression names it."""
+  return name if name.isidentifier() else f'col("{name}")'
 
 
 def _to_float32(values):

@@ -19,15 +19,16 @@ class Rejections:
     path: a CSV file to write, with the columns source, row and reason; None to
       count only. Without a rejected row it is only written over an older one.
       It is there after `close`.
+    examples: by reason, a value and a remedy, as in `RowReader.examples`.
 
   Attributes:
     reasons: counts by reason.
   """
 
-  def __init__(self, path=None):
+  def __init__(self, path=None, examples=None):
     self._path, self._rows = path, None
     self._files = contextlib.ExitStack()
-    self._examples = {}
+    self._places, self._examples = {}, {} if examples is None else examples
     self.reasons = collections.Counter()
     if path is not None and os.path.exists(path):
       self._open()
@@ -36,7 +37,7 @@ class Rejections:
     """Adds (source, row, reason) triples."""
     self.reasons.update(reason for _, _, reason in rejected)
     for source, row, reason in rejected:
-      self._examples.setdefault(reason, (source, row))
+      self._places.setdefault(reason, (source, row))
     if self._path is None or not rejected:
       return
     if self._rows is None:
@@ -67,15 +68,22 @@ class Rejections:
     if self.count <= max_share * num_rows and self.count < num_rows:
       return
     reason, times = self.reasons.most_common(1)[0]
-    source, row = self._examples[reason]
+    source, row = self._places[reason]
+    value, remedy = self._examples.get(reason, (None, ""))
+    shown = "" if value is None else f", such as {value!r:.60}"
     listing = (f"{self._path} lists them" if self._path else
                "`rejected_file` would list them")
     raise ValueError(
         f"{self.count} of {num_rows} rows are rejected ({listing}), while "
         f"`max_rejected` allows a share of {max_share:g} and never all; the "
-        f"most frequent reason is '{reason}' ({times} rows, one of them row "
-        f"{row} of {source}). Mend the log or the arguments, or raise "
-        "`max_rejected`.")
+        f"most frequent reason is '{reason}' ({times} rows{shown}, one of them "
+        f"row {row} of {source}). Mend the log or the arguments"
+        f"{f' ({remedy})' * bool(remedy)}, or raise `max_rejected`.")
+
+  def values(self):
+    """By reason, a value that was rejected for it, where one stood there."""
+    return {reason: value for reason in self.reasons if (
+        value := self._examples.get(reason, (None, ""))[0]) is not None}
 
 
 def _cells(values):
@@ -91,12 +99,15 @@ class LogSummary:
     requests: their number in each part, by name.
     rows: their number in each part.
     cut: rows that were left out, since their requests had more than are kept.
+    duplicates: rows that another one equals in all that is read.
+    merged: other rows of an item that had one at that position of the request,
+      such as those of clicks beside those of impressions.
   """
 
   def __init__(self):
     self.requests = collections.Counter()
     self.rows = collections.Counter()
-    self.cut = 0
+    self.cut = self.duplicates = self.merged = 0
     self._longest = 0
     self._single = 0
     self._without_feedback = 0
@@ -159,11 +170,14 @@ class LogSummary:
     return {
         "requests": dict(self.requests), "rows": dict(self.rows),
         "longest_request": self._longest,
-        **({"cut": self.cut} if self.cut else {}),
+        **{name: count for name, count in (
+            ("cut", self.cut), ("duplicates", self.duplicates),
+            ("merged", self.merged)) if count},
         "requests_of_one_row": self._single,
         "requests_without_feedback": self._without_feedback,
         "binary_feedback": self._is_binary,
         "rejected": dict(rejections.reasons),
+        "rejected_values": rejections.values(),
         "positions": list(positions), "by_position": by_context,
         "text_features": [feature["name"] for feature in statistics["text"]],
         "missing": {feature["name"]: feature["missing"]
@@ -190,9 +204,21 @@ def to_text(summary):
       "row only"]
   if "cut" in summary:
     lines.append(f"cut: {summary['cut']} rows of longer requests")
+  if "duplicates" in summary:
+    lines.append(f"duplicates: {summary['duplicates']} rows, which others equal"
+                 " in all that is read")
+  if "merged" in summary:
+    lines.append(
+        f"merged: {summary['merged']} rows of an item that has one at the same "
+        "position of the request; its largest feedback counts")
+  read = sum(rows.values()) + sum(summary["rejected"].values())
   for reason, count in sorted(summary["rejected"].items(),
                               key=lambda pair: -pair[1]):
-    lines.append(f"rejected: {count} rows, {reason}")
+    value = summary["rejected_values"].get(reason)
+    lines.append(
+        f"rejected: {count} rows, {reason}" + (
+            "" if value is None else f", such as {value!r:.60}") +
+        f" ({count / read:.1%})")
   if summary["text_features"]:
     lines.append(f"texts: {', '.join(summary['text_features'])}")
   for name, share in summary["missing"].items():

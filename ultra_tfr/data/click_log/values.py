@@ -11,8 +11,10 @@ MISSING_TEXT = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 _NUMBER = (r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[iI]nf(inity)?|INF)$")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _TIME = (r"^(?P<clock>\d{4}-\d\d-\d\d"
-         r"(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?)?)"
-         r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?$")
+         r"(?:[T ]\d\d(?::\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?)?)\d*"
+         r" *(?P<zone>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?$")
+TIME_FORMS = ("seconds since 1970, or as in 2024-01-31, 2024-01-31T12:00, "
+              "2024-01-31 12:00:00.5, each also with Z, UTC, +01 or -07:00")
 # Fewer are typing errors; a text feature has more of them.
 _TEXT_SHARE = 0.1
 
@@ -148,7 +150,7 @@ def seconds(array):
 
   Args:
     array: a pyarrow array that `plain` gave: numbers, timestamps, dates, or
-      texts of ISO 8601, in UTC where they have no zone.
+      texts of `TIME_FORMS`, in UTC where they have no zone.
 
   Returns:
     A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, where
@@ -164,6 +166,7 @@ def seconds(array):
     parts = pc.extract_regex(
         pc.utf8_trim_whitespace(array.filter(pa.array(wrong))), _TIME)
     clock, zone = parts.flatten()
+    clock = pc.replace_substring(clock, ",", ".")
     found = _since_1970_in_utc(clock) - _seconds_ahead(zone)
     values[wrong] = found
     wrong[wrong] = np.isnan(found)
@@ -245,9 +248,8 @@ def _one_since_1970(text):
 def _seconds_ahead(zone):
   """How far zones such as +02:00 are ahead of UTC."""
   zones = pc.replace_substring(zone, ":", "").to_pylist()
-  ahead = {text: 0 if text in ("", "Z", None) else
-           int(text[:3]) * 3600 + int(text[0] + (text[3:] or "0")) * 60
-           for text in set(zones)}
+  ahead = {text: int(text[:3]) * 3600 + int(text[0] + (text[3:] or "0")) * 60
+           if text and text[0] in "+-" else 0 for text in set(zones)}
   return np.array([ahead[text] for text in zones], np.float64)
 
 

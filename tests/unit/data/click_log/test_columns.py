@@ -16,8 +16,8 @@ ALL_ROLES = LogColumns(
     "q", "rank", "click + dwell", ("*",), context="device", item="item",
     weight="w", timestamp="time", randomized="shuffled")
 ROLES = {"q": "query", "rank": "position", "click": "feedback",
-         "dwell": "feedback", "device": "context", "item": "item",
-         "w": "weight", "time": "timestamp", "shuffled": "randomized"}
+         "dwell": "feedback", "device": "context", "w": "weight",
+         "time": "timestamp", "shuffled": "randomized"}
 
 
 def test_no_pattern_finds_a_role():
@@ -161,3 +161,30 @@ def test_a_function_must_give_a_number_a_row():
   with pytest.raises(ValueError, match=r"`feedback` must give one number a "
                      r"row, of the shape \[40\], but gave the shape \[\]"):
     read_click_log(_frame(), columns)
+
+
+def test_a_request_of_several_columns():
+  """A session and a page of it needed a column made beforehand."""
+  columns = LogColumns(("session", "page"), "p", "c", ("*",))
+  assert columns.query_columns == ("session", "page")
+  assert columns.resolve(["session", "page", "p", "c", "f"]) == ("f",)
+  assert LogColumns.from_config(columns.get_config()) == columns
+  assert LogColumns(["q"], "p", "c").get_config()["query"] == "q"
+  with pytest.raises(ValueError, match="cannot be both `query` and `query`"):
+    LogColumns(("q", "q"), "p", "c")
+  for query in ((), ("q", 3), None):
+    with pytest.raises(ValueError, match="`query` must be the name of a colum"):
+      LogColumns(query, "p", "c")
+
+
+def test_an_item_column_may_be_a_feature_by_its_name():
+  """The text of a query is both, and was refused."""
+  columns = LogColumns("q", "p", "c", ("text", "f"), item=("text", "i"))
+  available = ["q", "p", "c", "text", "i", "f"]
+  assert columns.resolve(available) == ("text", "f")
+  pattern = LogColumns("q", "p", "c", ("*",), item=("text", "i"))
+  assert pattern.resolve(available) == ("f",)
+  for item in ("d", "c"):
+    with pytest.raises(ValueError, match=f"`features` names '{item}', which"):
+      LogColumns("q", "p", "c", ("f", item), context="d", item=item).resolve(
+          [*available, "d"])

@@ -288,3 +288,26 @@ def test_a_full_disk_is_named(monkeypatch):
   folder = error.value.filename
   assert folder.startswith(os.path.join(tempfile.gettempdir(), "ultra_tfr_log"))
   assert not os.path.exists(folder)
+
+
+@pytest.mark.parametrize("column, value, message", [
+    ("c", "t", r"c is no number' \(2 rows, such as 't', .*compare it with a "
+     "text, as in `feedback` c == 't'"),
+    ("c", None, r"the feedback is missing' \(2 rows, one .*as in `feedback` "
+     r"coalesce\(c, 0\)"),
+    ("c", -1, r"is negative' \(2 rows, such as '-1.0'.* `feedback` max\(c, 0"),
+    ("p", "top", "p is no number' .*'top'.*in their order by `positions`"),
+    ("t", "31/01/2024", r"no time in t' \(2 rows, such as '31/01/2024'.*times "
+     "are seconds since 1970, or as in 2024-01-31, .*Z, UTC, .*-07:00"),
+])
+def test_messages_show_the_value_and_the_remedy(column, value, message,
+                                                tmp_path):
+  """"c is no number" left people to look for the value and for a way out."""
+  rows = _rows()
+  rows[7][column] = rows[9][column] = value
+  with pytest.raises(ValueError, match=message):
+    read_click_log(_write(rows, tmp_path, "csv"), COLUMNS, max_rejected=0)
+  with read_click_log(_write(rows, tmp_path, "csv"), COLUMNS, **FREE) as log:
+    shown = log.summary_text()
+    assert f"such as '{float(value) if value == -1 else value}' (3.3%)" in (
+        shown) or value is None

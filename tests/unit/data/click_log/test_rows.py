@@ -217,3 +217,14 @@ def test_what_no_expression_can_compute():
 def test_no_feature():
   rows, _ = _reader(LogColumns("q", "p", "c")).read(_batch(_columns()))
   assert rows.numeric.shape == (4, 0) and rows.texts == []
+
+
+def test_a_request_of_several_columns():
+  columns = LogColumns(("q", "y"), "p", "c", ("x",))
+  rows, rejected = _reader(columns).read(_batch(_columns(
+      6, q=["a", "ab", "a", None, "a", "1"],
+      y=["bc", "c", "bc", "c", "", "2"])))
+  requests = rows.request.tolist()
+  assert requests[0] == requests[2] and len(set(requests)) == 3
+  assert rejected == [("log", 4, "no request id in q, y"),
+                      ("log", 5, "no request id in q, y")]

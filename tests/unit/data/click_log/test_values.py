@@ -233,3 +233,25 @@ def test_a_number_is_the_same_text_whatever_its_type(columns, text):
     value = column[0].as_py()
     if not isinstance(value, decimal.Decimal):
       assert batches.as_text(value) == text
+
+
+@pytest.mark.parametrize("text, seconds", [
+    ("2024-01-31 12:00:00 UTC", 0), ("2024-01-31 12:00:00UTC", 0),
+    ("2024-01-31 12:00:00 GMT", 0), ("2024-01-31T12:00z", 0),
+    ("2024-01-31 12:00:00 -0700", 7 * 3600),
+    ("2024-01-31 12:00:00.25 +01:30", .25 - 5400),
+    ("2024-01-31 12:00:00,125", .125),
+    ("2024-01-31 12:00:00.1234567891 UTC", .123456),
+    ("2024-01-31 12:00:00.5-07", .5 + 7 * 3600)])
+def test_times_as_databases_and_logs_write_them(text, seconds):
+  """A space before the zone, UTC by name and commas were no time."""
+  values, wrong = values_lib.seconds(pa.array([text, "x"]))
+  assert wrong.tolist() == [False, True]
+  assert values[0] - 1706702400 == pytest.approx(seconds, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", [
+    "31/01/2024", "2024-01-31 12:00:00 CET", "2024-13-01", "12:00",
+    "2024-01-31 12:00:00 +1", "Wed Jan 31 2024"])
+def test_what_is_no_time(text):
+  assert values_lib.seconds(pa.array([text]))[1].tolist() == [True]
