@@ -45,6 +45,12 @@ def define_log_flags(folder, required=True):
   flags.DEFINE_list(
       "features", None, "Columns to rank by, or patterns such as 'f_*'.",
       required=required)
+  flags.DEFINE_list(
+      "text", [], "Features, or patterns, that are texts, whatever they look "
+      "like. The types of Parquet files say it by themselves.")
+  flags.DEFINE_list(
+      "numbers", [], "Features, or patterns, that are numbers; rows with "
+      "anything else there are rejected.")
   flags.DEFINE_string("context", None, "Column of what the bias may depend on, "
                       "such as the device.")
   flags.DEFINE_list(
@@ -81,6 +87,28 @@ def define_reading_flags(folder=None):
       "positions; all by default. Memory grows with the square of the longest.",
       lower_bound=2)
   define_rejection_flags(folder)
+  define_dialect_flags()
+
+
+def define_dialect_flags():
+  """Defines the flags that say how values are written."""
+  flags.DEFINE_string(
+      "separator", None, "Character between the values of a CSV row; by "
+      r"default a comma, or a tab in .tsv. '\t' is a tab.")
+  flags.DEFINE_list(
+      "null_values", None, "Words that stand for a missing value, such as "
+      r"'\N,unknown'; by default those of --model_dir, or NA, N/A, NaN, null "
+      "and None. Nothing always does.")
+  flags.DEFINE_enum(
+      "decimal", None, [".", ","], "The sign before decimals in CSV and other "
+      "texts; by default that of --model_dir, or a point.")
+
+
+def dialect():
+  """The arguments of `read_click_log` that say how values are written."""
+  separator = FLAGS.separator
+  return {"separator": "\t" if separator == r"\t" else separator,
+          "null_values": FLAGS.null_values, "decimal": FLAGS.decimal}
 
 
 def define_rejection_flags(folder=None):
@@ -119,13 +147,13 @@ def read(folder):
       tuple(FLAGS.query), FLAGS.position, FLAGS.feedback,
       tuple(FLAGS.features or ()),
       FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
-      FLAGS.randomized)
+      FLAGS.randomized, tuple(FLAGS.text), tuple(FLAGS.numbers))
   rejected = _rejected_file(folder)
   return _shown(reading.read_click_log(
       FLAGS.log, columns, positions=FLAGS.positions,
       num_positions=FLAGS.num_positions, max_items=FLAGS.max_items,
       valid=FLAGS.valid, test=FLAGS.test, max_rejected=FLAGS.max_rejected,
-      rejected_file=rejected, progress=Progress()), rejected)
+      rejected_file=rejected, progress=Progress(), **dialect()), rejected)
 
 
 def read_for(schema, valid, test, folder=None):
@@ -141,7 +169,7 @@ def read_for(schema, valid, test, folder=None):
   log = _shown(reading.read_click_log(
       FLAGS.log, schema=schema, max_items=FLAGS.max_items, valid=valid,
       test=test, max_rejected=FLAGS.max_rejected, rejected_file=rejected,
-      progress=Progress()), rejected)
+      progress=Progress(), **dialect()), rejected)
   training.check_memory(log, 1)
   return log
 

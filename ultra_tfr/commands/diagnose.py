@@ -20,7 +20,8 @@ _COLUMNS = ("query", "position", "feedback")
 _TRAINING = ("method", *common.TRAINING_FLAGS)
 # What a --model_dir has settled.
 _SETTLED = (*_COLUMNS, "features", "context", "weight", "timestamp",
-            "positions", "num_positions", "valid", "test", *_TRAINING)
+            "positions", "num_positions", "text", "numbers", "valid", "test",
+            *_TRAINING)
 # What may be other columns than in the log of a --model_dir.
 _OF_THIS_LOG = ("item", "randomized")
 

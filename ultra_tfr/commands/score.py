@@ -27,6 +27,7 @@ def define_flags():
       "keep", None, "Columns to write, too; by default those of the request "
       "and of the item.")
   click_logs.define_rejection_flags()
+  click_logs.define_dialect_flags()
   common.define_run_flags()
 
 
@@ -38,7 +39,7 @@ def main():
   found = new_rows.score_log(
       training.load(FLAGS.model_dir), FLAGS.log, FLAGS.out, FLAGS.keep,
       max_rejected=FLAGS.max_rejected, rejected_file=FLAGS.rejected,
-      progress=click_logs.Progress())
+      progress=click_logs.Progress(), **click_logs.dialect())
   for reason, count in found["rejected"].items():
     print(f"rejected: {count} rows, {output.printable(reason)}")
   print(f"{FLAGS.out} has {found['rows']} rows of {found['requests']} "

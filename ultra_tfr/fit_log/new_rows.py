@@ -13,6 +13,7 @@ from pyarrow import parquet
 import tensorflow as tf
 
 from ultra_tfr import output
+from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.data.click_log import sources
 from ultra_tfr.data.click_log import summary as summary_lib
@@ -53,7 +54,8 @@ def score_frame(fitted: Any, frame: Any) -> Any:
     raise ValueError(
         f"`frame` must be a pandas DataFrame, but is {frame!r:.60}; `ultra-tfr "
         "score` takes files.")
-  scorer = _Scorer(fitted, frame, ())
+  scorer = _Scorer(fitted, frame, (), batches.make_dialect(
+      None, None, None, fitted.schema))
   for _, rejected in scorer.batches():
     if rejected:
       _, row, reason = rejected[0]
@@ -66,6 +68,9 @@ def score_frame(fitted: Any, frame: Any) -> Any:
 def score_log(fitted: Any, log: Any, path: str,
               keep: Optional[list[str]] = None, *, max_rejected: float = 0.01,
               rejected_file: Optional[str] = None,
+              separator: Optional[str] = None,
+              null_values: Optional[list[str]] = None,
+              decimal: Optional[str] = None,
               progress: Any = None) -> dict[str, Any]:
   """Writes rows with the score and the rank that a ranker gives them.
 
@@ -82,6 +87,10 @@ def score_log(fitted: Any, log: Any, path: str,
       request and of the item, where there are.
     max_rejected: the share of rows that may be rejected.
     rejected_file: a CSV file to write rejected rows to, or None.
+    separator: as in `read_click_log`, and so are the next two; None for what
+      held for the log of the model.
+    null_values: words that stand for a missing value.
+    decimal: the sign before decimals in texts.
     progress: a function of the number of rows read so far, or None.
 
   Returns:
@@ -93,9 +102,10 @@ def score_log(fitted: Any, log: Any, path: str,
       is not possible.
   """
   check_ending("path", path)
+  dialect = batches.make_dialect(separator, null_values, decimal, fitted.schema)
   if keep is None:
     columns = LogColumns.from_config(fitted.schema["columns"])
-    there = sources.column_names(log)
+    there = sources.column_names(log, dialect)
     keep = [name for name in dict.fromkeys(columns.query_columns + columns.item)
             if name in there and name not in ADDED]
   for name in ADDED:
@@ -106,7 +116,7 @@ def score_log(fitted: Any, log: Any, path: str,
   inputs = sources.paths(log)
   output.check_is_no_input("path", path, inputs)
   output.check_is_no_input("rejected_file", rejected_file, [*inputs, path])
-  scorer = _Scorer(fitted, log, tuple(keep))
+  scorer = _Scorer(fitted, log, tuple(keep), dialect)
   rejections = summary_lib.Rejections(rejected_file, scorer.examples)
   folder = requests_lib.TemporaryFolder()
   try:
@@ -149,24 +159,26 @@ class _Scorer:
     fitted: as in `score_log`, and so are the others.
     log: files, or a frame.
     keep: names of columns.
+    dialect: `Dialect`.
 
   Attributes:
     num_rows: that were read so far, with those that cannot be scored.
     examples: of what is rejected, as in `RowReader.examples`.
   """
 
-  def __init__(self, fitted, log, keep):
+  def __init__(self, fitted, log, keep, dialect):
     query = LogColumns.from_config(fitted.schema["columns"]).query_columns
     numeric, text = (
         [feature["name"] for feature in fitted.schema["statistics"][kind]]
         for kind in ("numeric", "text"))
     self._model, self._log, self._keep = fitted.model, log, keep
-    available = sources.column_names(log)
+    self._dialect = dialect
+    available = sources.column_names(log, dialect)
     _check_there(available, [*query, *numeric, *text], "the model needs")
     _check_there(available, keep, "`keep` names")
     self._names = [name for name in available if name in {
         *query, *numeric, *text, *keep}]
-    self._reader = FeatureReader(query, numeric, text)
+    self._reader = FeatureReader(query, numeric, text, dialect.decimal)
     self.examples = self._reader.examples
     self._requests = [np.zeros(0, np.int64)]
     self._scores = [np.zeros(0, np.float32)]
@@ -179,7 +191,8 @@ class _Scorer:
       Tuples of a pyarrow table of the columns to keep and the scores, of rows
       that can be scored, and (source, row, reason) of the others.
     """
-    for batch in sources.read_batches(self._log, self._names):
+    for batch in sources.read_batches(
+        self._log, self._names, self._dialect):
       kept, requests, numeric, texts, rejected = self._reader.read(batch)
       self._requests.append(requests)
       self._scores.append(_score(self._model, numeric, texts))

@@ -123,6 +123,9 @@ def _check_schema(schema):
   if len(schema["split"]) != 2 or not all(
       0 <= share <= 1 for share in [*schema["split"], sum(schema["split"])]):
     raise ValueError("its split are no two shares")
+  if not output.has_form(schema.get("null_values"), ([str], None)) or (
+      schema.get("decimal", ".") not in (".", ",")):
+    raise ValueError("its values are written in no known way")
   if schema["feedback_kind"] not in ("binary", "graded"):
     raise ValueError("its kind of feedback is unknown")
   numeric, text = (schema["statistics"][kind] for kind in ("numeric", "text"))

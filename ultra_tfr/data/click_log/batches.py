@@ -2,13 +2,69 @@
 
 import os
 from typing import NamedTuple
+from typing import Optional
 
 import numpy as np
 import pyarrow as pa
 
+from ultra_tfr import checks
+
+# What stands for a missing value, unless others are named.
+MISSING_TEXT = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BATCH_ROWS = 65536
 BLOCK_BYTES = 1 << 23
 _PACKINGS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+class Dialect(NamedTuple):
+  """How values are written in files of text.
+
+  Attributes:
+    separator: between the values of a CSV row; None for that of the ending.
+    null_values: words that stand for a missing value; None for `MISSING_TEXT`,
+      which in CSV may be texts in quotes.
+    decimal: "." or ",", the sign before decimals.
+  """
+
+  separator: Optional[str] = None
+  null_values: Optional[tuple] = None
+  decimal: str = "."
+
+  @property
+  def words(self):
+    """The words that stand for a missing value."""
+    return MISSING_TEXT if self.null_values is None else self.null_values
+
+
+USUAL = Dialect()
+
+
+def make_dialect(separator, null_values, decimal, schema):
+  """The `Dialect` that the arguments of `read_click_log` describe.
+
+  Args:
+    separator: as there.
+    null_values: as there.
+    decimal: as there.
+    schema: that of another log, for what is None here; or an empty dict.
+
+  Raises:
+    ValueError: if one of them is not possible.
+  """
+  if separator is not None and (not isinstance(separator, str) or
+                                len(separator.encode()) != 1 or
+                                separator in '"\r\n'):
+    raise ValueError("`separator` must be one character, such as ';', but is "
+                     f"{separator!r}.")
+  if null_values is None:
+    null_values = schema.get("null_values")
+  elif isinstance(null_values, str) or not all(
+      isinstance(word, str) for word in null_values):
+    raise ValueError("`null_values` must be a list of words, but is "
+                     f"{null_values!r}.")
+  decimal = decimal or schema.get("decimal", ".")
+  checks.check_choice("decimal", decimal, (".", ","))
+  return Dialect(separator, null_values and tuple(null_values), decimal)
 
 
 class Malformed(NamedTuple):
@@ -33,12 +89,14 @@ class RawBatch(NamedTuple):
       is the header, empty lines do not count, and a row may have several lines;
       in JSON lines it is the number of the line.
     malformed: what could not be read between these rows.
+    missing: words that stand for a missing value in a column of texts.
   """
 
   source: str
   columns: dict
   rows: np.ndarray
   malformed: list
+  missing: tuple = ()
 
 
 class Rows(NamedTuple):

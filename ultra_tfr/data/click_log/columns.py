@@ -33,8 +33,11 @@ class LogColumns:
       `[rows]`; the dict has the columns of numbers and of texts without another
       role that are no features.
     features: names, or patterns such as "f_*". Name nothing that is known only
-      after the display. A feature is a text if more than a tenth of its values
-      in the first rows (about 65,000) are no numbers.
+      after the display. A feature is a text if its stored type says so: texts
+      and dictionaries in Parquet, `str` and `category` in pandas. In other
+      files, such as CSV, it is one if more than a tenth of its first values
+      (1,000 or more) are no numbers; if most of them are, that is an error,
+      which `text` or `numbers` settles.
     context: something that bias may depend on, such as the device.
     item: what identifies the item; several columns identify it together. It
       should mean the same relevance wherever it occurs: where that depends on
@@ -44,6 +47,9 @@ class LogColumns:
       2026-01-31T12:00:00.5Z or 2026-01-31 12:00:00 -07:00, in UTC where it has
       no zone; with it the parts are split by time.
     randomized: true where the row's request was shown in random order.
+    text: features that are texts, whatever they look like; names or patterns.
+    numbers: features that are numbers, likewise: rows with anything else are
+      rejected.
 
   Raises:
     ValueError: if a role is missing, or a column has two of them.
@@ -62,9 +68,11 @@ class LogColumns:
   weight: Optional[str] = None
   timestamp: Optional[str] = None
   randomized: Optional[str] = None
+  text: tuple[str, ...] = ()
+  numbers: tuple[str, ...] = ()
 
   def __post_init__(self):
-    for name in ("features", "item"):
+    for name in ("features", "item", "text", "numbers"):
       value = getattr(self, name)
       value = (value,) if isinstance(value, str) else tuple(value)
       object.__setattr__(self, name, value)
@@ -169,6 +177,33 @@ class LogColumns:
             f"{', '.join(n for n in available if n not in roles)}.")
       chosen.update(found)
     return tuple(name for name in available if name in chosen)
+
+  def declared(self, available):
+    """What `text` and `numbers` say of features.
+
+    Args:
+      available: the names of the log's columns.
+
+    Returns:
+      A dict by name of a feature, whether it is a text.
+
+    Raises:
+      ValueError: if a pattern matches no feature, or one is said to be both.
+    """
+    features, found = self.resolve(available), {}
+    for role, is_text in (("text", True), ("numbers", False)):
+      for pattern in getattr(self, role):
+        matched = [pattern] if pattern in features else fnmatch.filter(
+            features, pattern)
+        if not matched:
+          raise ValueError(
+              f"`{role}` has {pattern!r}, which matches no feature; they are "
+              f"{', '.join(features)}.")
+        for name in matched:
+          if found.setdefault(name, is_text) != is_text:
+            raise ValueError(f"The feature {name!r} cannot be both `text` and "
+                             "`numbers`; name it in one of them.")
+    return found
 
   def needed(self, available):
     """All columns that must be read, in the order of the log."""

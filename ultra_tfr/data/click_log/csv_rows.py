@@ -13,7 +13,6 @@ from pyarrow import csv
 import pyarrow.compute as pc
 
 from ultra_tfr.data.click_log import batches
-from ultra_tfr.data.click_log import values
 
 # A row that no log has. If it is not found, an open quote has swallowed it.
 _END = "\x00"
@@ -24,11 +23,12 @@ codecs.register_error(
     "ultra_tfr-no-text", lambda error: (_NO_TEXT, error.end))
 
 
-def column_names(path):
+def column_names(path, dialect=batches.USUAL):
   """The header of a file.
 
   Args:
     path: the file, possibly compressed.
+    dialect: `Dialect`.
 
   Returns:
     A list of names.
@@ -36,7 +36,7 @@ def column_names(path):
   Raises:
     ValueError: if there is none.
   """
-  with _open(path, None, lambda row: "skip") as file:
+  with _open(path, None, lambda row: "skip", dialect) as file:
     names = file.schema.names
   if any(_NO_TEXT in name for name in names):
     raise ValueError(
@@ -45,20 +45,22 @@ def column_names(path):
   return names
 
 
-def read(path, names):
+def read(path, names, dialect=batches.USUAL):
   """Reads a file.
 
   Args:
     path: the file, possibly compressed.
     names: the columns to read.
+    dialect: `Dialect`.
 
   Yields:
     `RawBatch`.
 
   Raises:
-    ValueError: if a column is missing or twice there, or a quote is not closed.
+    ValueError: if a column is missing or twice there, a quote is not closed, or
+      one is escaped by a backslash.
   """
-  batches.check_names(path, column_names(path), names)
+  batches.check_names(path, column_names(path, dialect), names)
   malformed, ends = [], []
 
   def skip(row):
@@ -71,7 +73,7 @@ def read(path, names):
     return "skip"
 
   done, start = 0, 2
-  with _open(path, names, skip) as file:
+  with _open(path, names, skip, dialect) as file:
     for batch in file:
       # Those read ahead, too, but only the ones in between shift the numbers.
       skipped = np.array([bad.row for bad in malformed], np.int64)
@@ -104,9 +106,10 @@ def _as_it_was(column):
 class _WithEnd(io.RawIOBase):
   """A stream of UTF-8 with one more row, to see that it is read to its end."""
 
-  def __init__(self, stream):
+  def __init__(self, stream, escapes):
     super().__init__()
     self._stream, self._end = stream, f"\n{_END}\n".encode()
+    self._escapes = escapes
     self._decoder = codecs.getincrementaldecoder("utf-8")("ultra_tfr-no-text")
     self._rest = b""
     self._next = self._read()
@@ -128,18 +131,66 @@ class _WithEnd(io.RawIOBase):
       is_end = not block
       self._rest = self._decoder.decode(block, is_end).encode()
     block, self._rest = self._rest[:size], self._rest[size:]
+    self._escapes.look(block)
     return block
 
 
-def _open(path, names, handler):
-  tabs = batches.split_ending(path)[0] == ".tsv"
+class _Escapes:
+  """Raises a `ValueError` if quotes are escaped by backslashes.
+
+  In CSV they are doubled, and what is written in the other way would be taken
+  apart wrongly. A backslash before a quote may be right, too: it may be the
+  last character of a value. So where there is one, each quote is looked at: it
+  must be at the edge of a value, or double.
+
+  Args:
+    path: the file.
+    separator: between values.
+  """
+
+  def __init__(self, path, separator):
+    self._path, self._edges = path, f'{separator}\r\n"'.encode()
+    self._is_found, self._is_inside = False, False
+    # The last bytes: one that was looked at, and one that waits for the next.
+    self._tail = b"\n"
+
+  def look(self, block):
+    """Takes a look at the next bytes; none are the end."""
+    if len(self._tail) == 1:
+      block = block[len(codecs.BOM_UTF8) * block.startswith(codecs.BOM_UTF8):]
+    text = self._tail + (block or b"\n")
+    self._tail = text[-2:]
+    count = text.count(b'"', 1, -1)
+    was_inside = self._is_inside
+    self._is_inside ^= bool(count % 2)
+    self._is_found |= b'\\"' in text
+    if not (self._is_found and count):
+      return
+    values = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(values[1:-1] == ord('"')) + 1
+    closes = (np.arange(len(quotes)) + was_inside) % 2 == 1
+    is_edge = np.isin(values, np.frombuffer(self._edges, np.uint8))
+    wrong = np.where(closes, ~is_edge[quotes + 1], ~is_edge[quotes - 1])
+    if wrong.any():
+      place = int(quotes[np.argmax(wrong)])
+      shown = text[max(place - 20, 0):place + 20].decode("utf-8", "replace")
+      raise ValueError(
+          f"{self._path}: a quote is neither at the edge of a value nor double "
+          f"(near {shown!r}), while others follow a backslash, which is no "
+          'escape in CSV; write quotes twice, as in "a ""word""".')
+
+
+def _open(path, names, handler, dialect):
+  separator = dialect.separator or (
+      "\t" if batches.split_ending(path)[0] == ".tsv" else ",")
   convert = csv.ConvertOptions(
       column_types=names and {name: pa.string() for name in names},
       include_columns=names, check_utf8=False, strings_can_be_null=True,
-      quoted_strings_can_be_null=False, null_values=values.MISSING_TEXT)
+      quoted_strings_can_be_null=dialect.null_values is not None,
+      null_values=["", *dialect.words])
   return csv.open_csv(
-      _WithEnd(batches.open_stream(path)),
+      _WithEnd(batches.open_stream(path), _Escapes(path, separator)),
       csv.ReadOptions(use_threads=False, block_size=batches.BLOCK_BYTES),
-      csv.ParseOptions(delimiter="\t" if tabs else ",",
-                       newlines_in_values=True, invalid_row_handler=handler),
+      csv.ParseOptions(delimiter=separator, newlines_in_values=True,
+                       invalid_row_handler=handler),
       convert)

@@ -37,7 +37,7 @@ class Dealt:
   times: np.ndarray
 
 
-def deal_out(log, names, reader, rejections, folder, progress=None):
+def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
   """Reads a log and deals its rows out to buckets by request.
 
   Args:
@@ -46,6 +46,7 @@ def deal_out(log, names, reader, rejections, folder, progress=None):
     reader: a `RowReader`.
     rejections: `Rejections`.
     folder: where the buckets go.
+    dialect: `Dialect`.
     progress: a function of the number of rows so far, or None.
 
   Returns:
@@ -56,7 +57,7 @@ def deal_out(log, names, reader, rejections, folder, progress=None):
       folder, int(np.clip(rows_expected // _BUCKET_ROWS + 1, 1, _MAX_BUCKETS)))
   positions, times, every = set(), np.zeros(0), 1
   num_rows = 0
-  for batch in sources_lib.read_batches(log, names):
+  for batch in sources_lib.read_batches(log, names, dialect):
     rows, rejected = reader.read(batch)
     rejections.add(rejected)
     num_rows += len(batch.rows) + len(batch.malformed)

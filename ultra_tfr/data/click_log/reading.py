@@ -7,6 +7,7 @@ import numpy as np
 
 from ultra_tfr import checks
 from ultra_tfr import output
+from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import grouping
 from ultra_tfr.data.click_log import requests
 from ultra_tfr.data.click_log import sources
@@ -36,15 +37,17 @@ class ClickLog:
     statistics: of the features, see `log_statistics`.
     summary: see `summary`; `summary_text()` shows it.
     feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
+    dialect: how values are written, `batches.Dialect`.
     follows_schema: whether it was read as another log was.
   """
 
   def __init__(self, folder, columns, positions, pool_deeper, contexts, split,
-               parts, statistics, summary, follows_schema=False):
+               parts, statistics, summary, dialect, follows_schema=False):
     self.columns, self.positions = columns, positions
     self.pool_deeper = pool_deeper
     self.contexts, self.split, self.parts = contexts, split, parts
     self.statistics, self.summary = statistics, summary
+    self.dialect = dialect
     self.feedback_kind = "binary" if summary["binary_feedback"] else "graded"
     self.follows_schema = follows_schema
     self._folder = folder
@@ -61,7 +64,9 @@ class ClickLog:
     """
     return {"columns": self.columns.get_config(), "positions": self.positions,
             "pool_deeper": self.pool_deeper, "contexts": self.contexts,
-            "split": list(self.split),
+            "split": list(self.split), "decimal": self.dialect.decimal,
+            "null_values": self.dialect.null_values and list(
+                self.dialect.null_values),
             "statistics": self.statistics, "feedback_kind": self.feedback_kind}
 
   def close(self):
@@ -78,6 +83,7 @@ class ClickLog:
 def read_click_log(log, columns=None, *, schema=None, positions=None,
                    num_positions=None, max_items=None, valid=0.1, test=0.1,
                    max_rejected=0.01, rejected_file=None, max_vocabulary=10000,
+                   separator=None, null_values=None, decimal=None,
                    progress=None):
   """Reads a click log.
 
@@ -90,8 +96,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     log: a pandas `DataFrame`, or a file: Parquet, CSV, TSV, JSON lines, each
       also compressed (.gz), or TFRecords of ELWC; or a folder, a pattern, or a
       list of files. JSON lines and ELWC have the columns of their first rows.
-      In CSV, nothing, NA, N/A, NaN, null and None are missing values, unless
-      they are quoted.
+      Folders of partitions such as `day=2024-01-31` are columns, too.
     columns: `LogColumns`. Not with `schema`.
     schema: that of the `ClickLog` that a model was trained on: then columns,
       positions and contexts are read as there, and other ones are rejected.
@@ -108,6 +113,13 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     max_rejected: the share of rows that may be rejected.
     rejected_file: a CSV file to write rejected rows to, or None.
     max_vocabulary: values of a text feature that are told apart.
+    separator: between the values of a CSV row, one character; None for a comma,
+      or a tab in TSV.
+    null_values: words that stand for a missing value, beside nothing; None for
+      those of `schema`, or NA, N/A, NaN, null and None, which in CSV may be
+      texts in quotes.
+    decimal: "." or ",", the sign before decimals in texts; None for that of
+      `schema`, or a point.
     progress: a function of the number of rows read so far, or None.
 
   Returns:
@@ -135,23 +147,29 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     features = [[feature["name"] for feature in schema["statistics"][kind]]
                 for kind in ("numeric", "text")]
     # Those of the model, in its order, whatever a pattern would find here.
-    columns = dataclasses.replace(LogColumns.from_config(schema["columns"]),
-                                  features=sum(features, []))
+    columns = dataclasses.replace(
+        LogColumns.from_config(schema["columns"]), text=(), numbers=(),
+        features=sum(features, []))
   elif positions is not None:
     positions = [str(position) for position in positions]
     position_map = _position_map(positions, False)
-  available = sources.column_names(log)
+  dialect = batches.make_dialect(separator, null_values, decimal, schema or {})
+  available = sources.column_names(log, dialect)
   by_name = position_map is not None and position_map.values is None
   reader = RowReader(
       columns, available, positions if by_name else None,
       schema["contexts"] if schema and columns.context else (),
-      new_contexts=schema is None, features=features)
+      new_contexts=schema is None, features=features, decimal=dialect.decimal)
   output.check_is_no_input("rejected_file", rejected_file, sources.paths(log))
   rejections = summary_lib.Rejections(rejected_file, reader.examples)
   folder = requests.TemporaryFolder()
   try:
+    undecided = reader.undecided()
+    stored = sources.stored_kinds(log, undecided)
+    reader.learn(*sources.first_values(log, undecided, stored, dialect), stored)
     dealt = grouping.deal_out(
-        log, columns.needed(available), reader, rejections, folder, progress)
+        log, columns.needed(available), reader, rejections, folder, dialect,
+        progress)
     if not dealt.num_rows:
       raise ValueError(f"{_name(log)}: there is no row; give a log with rows.")
     if not dealt.paths:
@@ -170,13 +188,13 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     raise
   finally:
     rejections.close()
-  statistics = statistics.to_config()
   contexts = reader.contexts or ["all"]
-  summary = summary.to_config(contexts, positions, rejections, statistics)
+  summary = summary.to_config(contexts, positions, rejections, statistics,
+                              reader.mixed)
   return ClickLog(
       folder, columns, positions, position_map.pool, contexts, (valid, test),
-      parts, schema["statistics"] if schema else statistics, summary,
-      schema is not None)
+      parts, schema["statistics"] if schema else statistics.to_config(), summary,
+      dialect, schema is not None)
 
 
 def _check_arguments(columns, schema, positions, num_positions, max_items,

@@ -22,8 +22,8 @@ class _BatchReader:
       where nothing stands there, and what to do about it, or "".
   """
 
-  def __init__(self):
-    self._sources = {}
+  def __init__(self, decimal="."):
+    self._sources, self._decimal = {}, decimal
     self._batch, self._rejects = None, None
     self.examples = {}
 
@@ -49,7 +49,7 @@ class _BatchReader:
     """A column; rows of bytes that are no text are rejected."""
     array = self._batch.columns[name]
     with self._usable(name):
-      array, wrong = values_lib.plain(array)
+      array, wrong = values_lib.plain(array, self._batch.missing)
     self._reject(wrong, f"{name} is no UTF-8 text")
     return array
 
@@ -87,7 +87,7 @@ class _BatchReader:
     """Numbers, NaN where missing, and where something else stands."""
     array = self._get(name)
     with self._usable(name):
-      return values_lib.numbers(array)
+      return values_lib.numbers(array, self._decimal)
 
   def _texts(self, name):
     array = self._get(name)
@@ -108,7 +108,10 @@ class _BatchReader:
     features = np.empty([len(self._rejects), len(names)], np.float32)
     for i, name in enumerate(names):
       values, wrong = self._read_numbers(name)
-      self._reject(wrong, f"{name} is no number", name)
+      self._reject(
+          wrong, f"{name} is no number", name, "name words that stand for a "
+          "missing value by `null_values`, a decimal comma by `decimal`, and a "
+          "column of texts by `text`")
       self._reject(np.abs(values) > _LARGEST, f"{name} is infinite", values)
       features[:, i] = _to_float32(values)
     return features
@@ -124,10 +127,11 @@ class FeatureReader(_BatchReader):
     query: the columns of the request.
     numeric_features: the names of features that are numbers.
     text_features: of those that are texts.
+    decimal: as in `Dialect`.
   """
 
-  def __init__(self, query, numeric_features, text_features):
-    super().__init__()
+  def __init__(self, query, numeric_features, text_features, decimal="."):
+    super().__init__(decimal)
     self._query = query
     self._numeric, self._text = list(numeric_features), list(text_features)
 
@@ -158,7 +162,8 @@ class FeatureReader(_BatchReader):
 class RowReader(_BatchReader):
   """Converts raw batches, batch after batch.
 
-  What a column is, number or text, is seen in the first batch.
+  What a column is, number or text, must be seen before: by `learn`, or else in
+  the first batch.
 
   Args:
     columns: `LogColumns`.
@@ -168,18 +173,23 @@ class RowReader(_BatchReader):
     contexts: the names of the contexts that are known already.
     new_contexts: whether others may come.
     features: a pair of names, of the features that are numbers and of those
-      that are texts; None to see that in the first batch.
+      that are texts; None to see that in the values.
+    decimal: as in `Dialect`.
 
   Attributes:
     numeric_features: their names.
     text_features: their names.
+    mixed: by name of a text feature of which some values are numbers, and
+      which nobody said to be a text: their share, and one of them.
     contexts: names by id, growing.
   """
 
   def __init__(self, columns, available, slots=None, contexts=(),
-               new_contexts=True, features=None):
-    super().__init__()
+               new_contexts=True, features=None, decimal="."):
+    super().__init__(decimal)
     self._columns = columns
+    self._declared = columns.declared(available)
+    self.mixed = {}
     self._expression = columns.expression()
     self._feedback_columns = columns.feedback_columns(available)
     self._feedback_texts = None
@@ -213,7 +223,9 @@ class RowReader(_BatchReader):
     if not size:
       return None, self._end()[1]
     if self._feedback_texts is None:
-      self._find_kinds()
+      self.learn(batch.source, {
+          name: values_lib.known(array, batch.missing)
+          for name, array in batch.columns.items()})
     roles = self._columns
     request = self._requests(source, roles.query_columns)
     position = self._positions()
@@ -235,31 +247,76 @@ class RowReader(_BatchReader):
     return Rows(*(array[kept] for array in arrays),
                 [text.filter(mask) for text in texts]), rejected
 
-  def _find_kinds(self):
-    """Sees which columns are texts."""
+  def undecided(self):
+    """Names of the columns whose values say what they are."""
+    names = [self._columns.position] if self._slots is None else []
+    if not isinstance(self._expression, Expression):
+      names += self._feedback_columns
+    if self.numeric_features is None:
+      names += [name for name in self._features if name not in self._declared]
+    return list(dict.fromkeys(names))
+
+  def learn(self, source, values, stored=None):
+    """Sees which columns are texts.
+
+    Args:
+      source: where the values are from.
+      values: pyarrow arrays by name, as `sources.first_values` gives them of
+        the columns of `undecided`.
+      stored: by name, whether the stored type says that it is a text.
+
+    Raises:
+      ValueError: if positions are names and their order is not known, or most
+        values of a feature are numbers, but too many are not.
+    """
+    stored = stored or {}
+
+    def is_text(name):
+      return stored[name] if name in stored else values_lib.is_text(
+          values[name], self._decimal)
+
     if isinstance(self._expression, Expression):
       self._feedback_texts = self._expression.text_columns
     else:
       self._feedback_columns = [
           name for name in self._feedback_columns if
-          values_lib.is_number_or_text(self._batch.columns[name].type)]
-      self._feedback_texts = self._those_of_text(self._feedback_columns)
+          values_lib.is_number_or_text(values[name].type)]
+      self._feedback_texts = [
+          name for name in self._feedback_columns if is_text(name)]
     if self.numeric_features is None:
-      self.text_features = self._those_of_text(self._features)
+      self.text_features = []
+      for name in self._features:
+        if self._declared.get(name) or (
+            name not in self._declared and is_text(name)):
+          self.text_features.append(name)
+          if name not in self._declared:
+            self._note_numbers(source, name, values[name], name in stored)
       self.numeric_features = [
           name for name in self._features if name not in self.text_features]
     position = self._columns.position
-    if self._slots is None and self._those_of_text([position]):
-      array = self._get(position)
+    if self._slots is None and values_lib.is_text(
+        values[position], self._decimal):
       names = pa.compute.unique(
-          array.filter(pa.array(values_lib.numbers(array)[1]))).to_pylist()
+          _part(values[position], self._decimal, True)).to_pylist()
       raise ValueError(
-          f"{self._batch.source}: the positions in {position!r} are names "
+          f"{source}: the positions in {position!r} are names "
           f"({', '.join(names[:5])}{', ..' if len(names) > 5 else ''}); say "
           "their order by `positions`, the first one first.")
 
-  def _those_of_text(self, names):
-    return [name for name in names if values_lib.is_text(self._get(name))]
+  def _note_numbers(self, source, name, values, is_stored):
+    """Notes numbers among the values of a feature that is read as a text."""
+    numbers = _part(values, self._decimal, False)
+    share = len(numbers) / max(len(values), 1)
+    if not len(numbers):
+      return
+    if share > 0.5 and not is_stored:
+      other = _part(values, self._decimal, True)[0].as_py()
+      raise ValueError(
+          f"{source}: {1 - share:.1%} of the first values of {name!r} are no "
+          f"numbers, such as {other!r:.60}; name what stands for a missing "
+          "value by `null_values`, a decimal comma by `decimal`, or say what "
+          "the column is by `numbers` or `text`.")
+    self.mixed[name] = (share, numbers[0].as_py())
 
   def _numbers(self, name, default, remedy=""):
     """Numbers of a column that must have one in each row."""
@@ -354,6 +411,13 @@ class RowReader(_BatchReader):
     if not names:
       return np.full(len(self._rejects), -1, np.int64)
     return values_lib.hashes(_joined([self._texts(name) for name in names]))
+
+
+def _part(values, decimal, others):
+  """The values that are numbers, or those that cannot be, as strings."""
+  texts = values_lib.texts(values)
+  found, wrong = values_lib.numbers(texts, decimal)
+  return texts.filter(pa.array(wrong if others else ~np.isnan(found)))
 
 
 def _joined(texts):

@@ -5,6 +5,7 @@ import glob
 import os
 from typing import Callable
 from typing import NamedTuple
+import urllib.parse
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,9 @@ from ultra_tfr.data.click_log import batches as batches_lib
 from ultra_tfr.data.click_log import csv_rows
 from ultra_tfr.data.click_log import elwc_rows
 from ultra_tfr.data.click_log import json_rows
+from ultra_tfr.data.click_log import values as values_lib
 from ultra_tfr.data.click_log.batches import BATCH_ROWS
+from ultra_tfr.data.click_log.batches import USUAL
 from ultra_tfr.data.click_log.batches import RawBatch
 
 _READABLE = (".parquet, .csv, .tsv, .jsonl, .ndjson and .json (one object a "
@@ -22,6 +25,12 @@ _READABLE = (".parquet, .csv, .tsv, .jsonl, .ndjson and .json (one object a "
 # Bytes of a row of text, and how much larger a file is when unpacked.
 _ROW_BYTES, _PACKED = 100, 5
 _BUFFER_BYTES = 1 << 20
+# What Hive and Spark name the folder of rows without a value.
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+# A column without values, which may be of any type.
+_ANY = "any"
+# Values that tell whether a column holds numbers.
+_ENOUGH = 1000
 
 
 class _Format(NamedTuple):
@@ -35,8 +44,10 @@ def find_files(log):
   """The files that a path stands for.
 
   Args:
-    log: a file, a folder of them, a pattern such as "logs/*.csv", or a list of
-      these. In a folder, other files and hidden ones are skipped.
+    log: a file, a folder of them, a pattern such as "logs/*.csv" or
+      "logs/**/*.csv", or a list of these. In a folder, other files and hidden
+      ones are skipped, and so are folders, but for those of partitions, such as
+      `day=2024-01-31`, as Hive and Spark write them.
 
   Returns:
     A list of paths.
@@ -45,15 +56,27 @@ def find_files(log):
     FileNotFoundError: if there is no such file.
     ValueError: if a format is unknown or a file is empty.
   """
+  return [path for path, _ in _find(log)]
+
+
+def _find(log):
+  """Pairs of a path and a dict of the values of its partition."""
   if isinstance(log, (list, tuple)) and log:
-    return [path for part in log for path in find_files(part)]
+    return [found for part in log for found in _find(part)]
   if not isinstance(log, (str, os.PathLike)):
     raise ValueError(
         "`log` must be a path, a list of paths, or a pandas DataFrame, but is "
         f"{log!r:.60}.")
   log = os.fspath(log)
-  found = [log] if os.path.exists(log) else sorted(glob.glob(log))
-  found = [path for entry in found for path in _files_in(entry)]
+  if os.path.exists(log):
+    root, entries = log, [log]
+  else:
+    # What a pattern finds may be a partition; what is named is none.
+    root = log[:glob.escape(log).find("[")].rpartition(os.sep)[0]
+    entries = [path for path in sorted(glob.glob(log, recursive=True))
+               if not os.path.basename(path).startswith(("_", "."))]
+  # A pattern may find a folder and what is in it.
+  found = dict.fromkeys(path for entry in entries for path in _files_in(entry))
   if not found:
     raise FileNotFoundError(
         f"{log}: there is no such file, nor a folder of click logs; readable "
@@ -64,7 +87,8 @@ def find_files(log):
           f"{path}: the ending must say the format; readable are {_READABLE}.")
     if os.path.getsize(path) == 0:
       raise ValueError(f"{path}: the file is empty; give a log with rows.")
-  return found
+  return [(path, _partition(os.path.relpath(
+      os.path.dirname(path) or ".", root or "."))) for path in found]
 
 
 def paths(log):
@@ -85,31 +109,60 @@ def paths(log):
 def _files_in(entry):
   if not os.path.isdir(entry):
     return [entry]
-  return sorted(os.path.join(entry, name) for name in os.listdir(entry)
-                if _format(name) and not name.startswith(("_", ".")))
+  found = []
+  for name in sorted(os.listdir(entry)):
+    path = os.path.join(entry, name)
+    if name.startswith(("_", ".")):
+      continue
+    if not os.path.isdir(path):
+      found += [path] if _format(name) else []
+    elif "=" in name:
+      found += _files_in(path)
+  return found
 
 
-def column_names(log):
+def _partition(folder):
+  """Values by name of a folder such as `day=2024-01-31/hour=7`."""
+  parts = [part.partition("=") for part in folder.split(os.sep) if "=" in part]
+  return {urllib.parse.unquote(name): None if value == _NO_PARTITION else
+          urllib.parse.unquote(value) for name, _, value in parts}
+
+
+def column_names(log, dialect=USUAL):
   """The names of the columns, before anything is read.
 
   Args:
     log: files as in `find_files`, or a pandas `DataFrame`.
+    dialect: `Dialect`.
 
   Returns:
-    A list of names.
+    A list of names; those of partitions come last.
 
   Raises:
     ValueError: if there is none, or a file is not what its ending says.
   """
   if is_frame(log):
     return [str(name) for name in log.columns]
-  path = find_files(log)[0]
-  names = _reading(path, lambda: _format(path).column_names(path))
+  path, partition = _find(log)[0]
+  names = _names_in(path, dialect)
   if not names:
     raise ValueError(
         f"{path}: no column is found; check that it is what its ending says, "
         "and has rows.")
-  return names
+  if _format(path) is _CSV and len(names) == 1:
+    found = [sign for sign in "\t;|," if sign in names[0]]
+    if found:
+      raise ValueError(
+          f"{path}: its header has one column, {names[0]!r:.60}; if it has more"
+          f", give `separator` {found[0]!r}.")
+  return names + [name for name in partition if name not in names]
+
+
+def _names_in(path, dialect):
+  """The columns that a file itself has."""
+  return _reading(path, lambda: (
+      csv_rows.column_names(path, dialect) if _format(path) is _CSV else
+      _format(path).column_names(path)))
 
 
 def estimate_rows(log):
@@ -126,12 +179,94 @@ def estimate_rows(log):
   return rows
 
 
-def read_batches(log, names):
+def stored_kinds(log, names):
+  """What the stored types say of columns, whatever the values look like.
+
+  Args:
+    log: files as in `find_files`, or a pandas `DataFrame`.
+    names: of columns.
+
+  Returns:
+    A dict of booleans, whether it is a text. Columns are not in there if
+    nothing but the values tells it: those of CSV, JSON lines, partitions, and
+    pandas columns of several types.
+  """
+  if is_frame(log):
+    available = column_names(log)
+    found = [{name: _is_text_series(log.iloc[:, available.index(name)])
+              for name in names}]
+  else:
+    found = [_kinds_in(path, names) for path in find_files(log)]
+  stored = {}
+  for name in names:
+    kinds = {kind.get(name) for kind in found} - {_ANY}
+    # A text in one file is one in all.
+    if True in kinds or None not in kinds:
+      stored[name] = True in kinds
+  return stored
+
+
+def _kinds_in(path, names):
+  """By name: whether it is a text, `_ANY` for no value at all."""
+  if _format(path) is not _PARQUET:
+    return {}
+  schema = _reading(path, lambda: parquet.read_schema(path))
+  return {name: _ANY if pa.types.is_null(kind) else
+          pa.types.is_dictionary(kind) or values_lib.is_string(kind)
+          for name in names if schema.get_field_index(name) >= 0
+          for kind in [schema.field(name).type]}
+
+
+def _is_text_series(series):
+  if series.isna().all():
+    return _ANY
+  if isinstance(series.dtype, np.dtype) and series.dtype != object:
+    return False
+  import pandas as pd  # It is there: the series is its.
+  kind = pd.api.types.infer_dtype(series, skipna=True)
+  return {"string": True, "categorical": True}.get(
+      kind, None if series.dtype == object else False)
+
+
+def first_values(log, names, stored, dialect=USUAL):
+  """The first values of columns, of each as many as tell what it is.
+
+  Args:
+    log: files as in `find_files`, or a pandas `DataFrame`.
+    names: the columns.
+    stored: what `stored_kinds` says of them. Values of these are those of the
+      first rows, however few there are.
+    dialect: `Dialect`.
+
+  Returns:
+    A tuple of the name of a source and a dict of pyarrow arrays by name. They
+    differ in length, and hold nothing that is missing.
+  """
+  found, source = {name: [] for name in names}, "The log"
+  # All of a partition, since its values come one after another.
+  partitions = [] if is_frame(log) else [part for _, part in _find(log)]
+  of_partitions = {
+      name: pa.array([part.get(name) for part in partitions], pa.string())
+      for name in names if any(name in part for part in partitions)}
+  for batch in read_batches(log, names, dialect) if names else ():
+    source = batch.source
+    for name, array in batch.columns.items():
+      found[name].append(values_lib.known(
+          of_partitions.get(name, array), dialect.words))
+    if all(name in stored or sum(map(len, arrays)) >= _ENOUGH
+           for name, arrays in found.items()):
+      break
+  return source, {name: values_lib.joined(arrays)
+                  for name, arrays in found.items()}
+
+
+def read_batches(log, names, dialect=USUAL):
   """Reads a log batch by batch.
 
   Args:
     log: files as in `find_files`, or a pandas `DataFrame`.
     names: the columns to read.
+    dialect: `Dialect`.
 
   Yields:
     `RawBatch`.
@@ -140,15 +275,27 @@ def read_batches(log, names):
     ValueError: if a file is not what its ending says, or lacks a column.
   """
   if is_frame(log):
-    yield from _frame(log, names)
+    for batch in _frame(log, names):
+      yield batch._replace(missing=dialect.words)
     return
-  for path in find_files(log):
-    batches = _format(path).read(path, list(names))
+  for path, partition in _find(log):
+    if partition:
+      there = _names_in(path, dialect)
+      partition = {name: value for name, value in partition.items()
+                   if name in names and name not in there}
+    own = [name for name in names if name not in partition]
+    is_csv = _format(path) is _CSV
+    batches = csv_rows.read(path, own, dialect) if is_csv else (
+        _format(path).read(path, own))
     while True:
       batch = _reading(path, functools.partial(next, batches, None))
       if batch is None:
         break
-      yield batch
+      columns = {name: pa.repeat(pa.scalar(value, pa.string()), len(batch.rows))
+                 for name, value in partition.items()}
+      # The reader of CSV knows what is in quotes.
+      yield batch._replace(columns={**batch.columns, **columns},
+                           missing=() if is_csv else dialect.words)
 
 
 def _reading(path, read):
@@ -225,10 +372,11 @@ def _elwc(path, names):
     yield RawBatch(path, columns, rows, [])
 
 
+_PARQUET = _Format(_parquet_names, _parquet, ("",))
 _CSV = _Format(csv_rows.column_names, csv_rows.read)
 _JSON = _Format(json_rows.column_names, json_rows.read)
 _ELWC = _Format(_elwc_names, _elwc, ("", ".gz"))
 _FORMATS = {
-    ".parquet": _Format(_parquet_names, _parquet, ("",)),
+    ".parquet": _PARQUET,
     ".csv": _CSV, ".tsv": _CSV, ".jsonl": _JSON, ".ndjson": _JSON,
     ".json": _JSON, ".tfrecord": _ELWC, ".tfrecords": _ELWC}

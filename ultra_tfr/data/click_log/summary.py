@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 from ultra_tfr import output
 from ultra_tfr.core import feature_scale
 
+# Names of features in a line.
+_SHOWN = 20
+
 
 class Rejections:
   """Writes rejected rows to a file, and counts them by reason.
@@ -147,14 +150,15 @@ class LogSummary:
                                      np.zeros(3))
       cell += (shown[i], with_feedback[i], feedback[i])
 
-  def to_config(self, contexts, positions, rejections, statistics):
+  def to_config(self, contexts, positions, rejections, statistics, mixed):
     """The summary, ready for JSON.
 
     Args:
       contexts: names by id.
       positions: positions as in the log, in order.
       rejections: `Rejections`.
-      statistics: of the features of the training part, see `log_statistics`.
+      statistics: `FeatureStatistics` of the training part.
+      mixed: as in `RowReader.mixed`.
 
     Returns:
       A dict.
@@ -179,9 +183,10 @@ class LogSummary:
         "rejected": dict(rejections.reasons),
         "rejected_values": rejections.values(),
         "positions": list(positions), "by_position": by_context,
-        "text_features": [feature["name"] for feature in statistics["text"]],
-        "missing": {feature["name"]: feature["missing"]
-                    for feature in statistics["numeric"]}}
+        "numeric_features": statistics.numeric_features,
+        "text_features": statistics.text_features,
+        "mixed": {name: list(found) for name, found in mixed.items()},
+        "missing": statistics.missing()}
 
 
 def to_text(summary):
@@ -219,8 +224,15 @@ def to_text(summary):
         f"rejected: {count} rows, {reason}" + (
             "" if value is None else f", such as {value!r:.60}") +
         f" ({count / read:.1%})")
-  if summary["text_features"]:
-    lines.append(f"texts: {', '.join(summary['text_features'])}")
+  for kind, names in (("numbers", summary["numeric_features"]),
+                      ("texts", summary["text_features"])):
+    if names:
+      more = f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+      lines.append(f"{kind}: {', '.join(names[:_SHOWN])}{more}")
+  for name, (share, example) in summary["mixed"].items():
+    lines.append(
+        f"a text or a number: {name}, of whose values {share:.1%} are numbers, "
+        f"such as {example!r:.60}; it is a text, unless `numbers` names it")
   for name, share in summary["missing"].items():
     if share:
       lines.append(f"missing: {share:.1%} of {name}")
@@ -247,13 +259,18 @@ class FeatureStatistics:
     text_features: their names.
     max_vocabulary: values of a text feature that are told apart; a feature
       with more of them is hashed into so many bins.
+
+  Attributes:
+    numeric_features: their names.
+    text_features: their names.
   """
 
   def __init__(self, numeric_features, text_features, max_vocabulary=10000):
-    self._names = list(numeric_features)
-    self._text_names = list(text_features)
+    self.numeric_features = list(numeric_features)
+    self.text_features = list(text_features)
     self._max_vocabulary = max_vocabulary
-    size = len(self._names)
+    self._rows, self._empty = 0, dict.fromkeys(text_features, 0)
+    size = len(self.numeric_features)
     self._count, self._missing = np.zeros(size), np.zeros(size)
     self._sum, self._squares = np.zeros(size), np.zeros(size)
     self._values = {name: collections.Counter() for name in text_features}
@@ -267,7 +284,9 @@ class FeatureStatistics:
     self._missing += (~known).sum(axis=0)
     self._sum += logs.sum(axis=0)
     self._squares += np.square(logs).sum(axis=0)
-    for name, column in zip(self._text_names, rows.texts):
+    self._rows += len(rows.request)
+    for name, column in zip(self.text_features, rows.texts):
+      self._empty[name] += pc.sum(pc.equal(column, "")).as_py() or 0
       counter = self._values[name]
       if counter is None:
         continue
@@ -277,6 +296,12 @@ class FeatureStatistics:
       if len(counter) > self._max_vocabulary:
         # From now on it is hashed; its values need not be kept.
         self._values[name] = None
+
+  def missing(self):
+    """The share of rows in which a feature is missing, by its name."""
+    counts = dict(zip(self.numeric_features, self._missing)) | self._empty
+    return {name: float(count / max(self._rows, 1))
+            for name, count in counts.items()}
 
   def to_config(self):
     """The statistics, ready for JSON.
@@ -305,5 +330,5 @@ class FeatureStatistics:
              "missing": float(self._missing[i] / rows[i]),
              **({"variance": float(variance[i])} if varies[i] else
                 {"variance": 1.0, "constant": True})}
-            for i, name in enumerate(self._names)],
+            for i, name in enumerate(self.numeric_features)],
         "text": text}

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
 
-# What stands for a missing value in CSV, and for a missing number anywhere.
-MISSING_TEXT = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+from ultra_tfr.data.click_log.batches import MISSING_TEXT
 
 _NUMBER = (r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[iI]nf(inity)?|INF)$")
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -19,16 +18,17 @@ TIME_FORMS = ("seconds since 1970, or as in 2024-01-31, 2024-01-31T12:00, "
 _TEXT_SHARE = 0.1
 
 
-def plain(array):
+def plain(array, missing=()):
   """A column without what differs between files only.
 
   Args:
     array: a pyarrow array.
+    missing: words that stand for a missing value.
 
   Returns:
     A tuple of an array of strings, numbers, booleans or times, missing where a
-    text is empty or a number NaN, and `[R]` booleans, where bytes stand that
-    are no text.
+    text is empty or such a word, or a number NaN, and `[R]` booleans, where
+    bytes stand that are no text.
 
   Raises:
     pa.ArrowException: if the column has another type.
@@ -41,9 +41,10 @@ def plain(array):
   if pa.types.is_dictionary(array.type):
     array = array.dictionary_decode()
   wrong = np.zeros(len(array), bool)
-  if _is_string(array.type):
+  if is_string(array.type):
     array, wrong = _to_string(array)
-    array = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+    array = pc.if_else(pc.is_in(array, pa.array(["", *missing])),
+                       pa.scalar(None, pa.string()), array)
   elif pa.types.is_floating(array.type):
     if pa.types.is_float16(array.type):  # pyarrow computes little with it.
       array = array.cast(pa.float32())
@@ -61,33 +62,51 @@ def is_number_or_text(kind):
   """
   if pa.types.is_dictionary(kind):
     kind = kind.value_type
-  return _is_string(kind) or any(test(kind) for test in (
+  return is_string(kind) or any(test(kind) for test in (
       pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean,
       pa.types.is_decimal))
 
 
-def is_text(array):
+def known(array, missing=()):
+  """What is not missing of a column; nothing of a type that `plain` refuses."""
+  try:
+    return plain(array, missing)[0].drop_null()
+  except pa.ArrowException:
+    return array.slice(0, 0)
+
+
+def joined(arrays):
+  """Arrays that `known` gave as one; of strings where they differ in type."""
+  kinds = {array.type for array in arrays}
+  if len(kinds) != 1:
+    arrays = [pa.array([], pa.string()), *map(texts, arrays)]
+  return pa.concat_arrays(arrays)
+
+
+def is_text(array, decimal="."):
   """Whether a column must be used as text: many values are no numbers.
 
   Args:
     array: a pyarrow array that `plain` gave.
+    decimal: as in `numbers`.
 
   >>> is_text(pa.array(["1", "2.5", None])), is_text(pa.array(["a"]))
   (False, True)
   """
   if not pa.types.is_string(array.type):
     return False
-  values, wrong = numbers(array)
+  values, wrong = numbers(array, decimal)
   known = wrong.sum() + (~np.isnan(values)).sum()
   return bool(wrong.sum() > _TEXT_SHARE * known)
 
 
-def numbers(array):
+def numbers(array, decimal="."):
   """A column as numbers; true is 1 and false is 0.
 
   Args:
     array: a pyarrow array that `plain` gave: numbers, booleans, or texts that
       say one.
+    decimal: the sign before decimals in texts; with "," a point is none.
 
   Returns:
     A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, where
@@ -102,6 +121,9 @@ def numbers(array):
   """
   if not pa.types.is_string(array.type):
     return _to_float(array), np.zeros(len(array), bool)
+  if decimal == ",":
+    array = pc.if_else(pc.match_substring(array, "."), "no number",
+                       pc.replace_substring(array, ",", "."))
   try:
     return _to_float(array), np.zeros(len(array), bool)
   except pa.ArrowInvalid:
@@ -199,7 +221,8 @@ def _is_time(kind):
   return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
 
 
-def _is_string(kind):
+def is_string(kind):
+  """Whether a pyarrow type is one of texts, or of no value at all."""
   # A column without any value has the type null; newer types are looked up.
   tests = ("is_null", "is_string", "is_large_string", "is_string_view",
            "is_binary", "is_large_binary", "is_fixed_size_binary",

@@ -145,3 +145,25 @@ def test_names_that_are_no_text(read):
   with pytest.raises(ValueError, match=re.escape(
       "log.csv: the names of its columns are no UTF-8 text; write it in that")):
     read(b"a,b,gr\xf6\xdfe\n1,2,3\n")
+
+
+@pytest.mark.parametrize("text", [
+    'a,b\n"say \\"hi\\" x",2\n', 'a,b\nsay \\"hi\\",2\n',
+    'a,b\n"x\\"",2\n"next",3\n', 'a,b\n"size 5\\", red",2\n'])
+@pytest.mark.parametrize("block", [12, 17, 1000])
+def test_quotes_that_backslashes_escape_are_refused(read, text, block,
+                                                    monkeypatch):
+  """Values were taken apart wrongly, and rows ran into each other."""
+  monkeypatch.setattr(batches, "BLOCK_BYTES", block)
+  with pytest.raises(ValueError, match="log.csv: a quote is neither at the edge"
+                     " of a value nor double .*write quotes twice"):
+    read(text)
+
+
+@pytest.mark.parametrize("block", [31, 44, 1000])
+def test_backslashes_that_are_no_escapes(read, block, monkeypatch):
+  monkeypatch.setattr(batches, "BLOCK_BYTES", block)
+  text = ('\ufeff"a",b\r\n"C:\\dir\\","2"\r\n' + '"{""k"": ""x\\""y""}",3\r\n'
+          '"\\","\\"\r\n')
+  assert read(text) == ({2: ["C:\\dir\\", "2"], 3: ['{"k": "x\\"y"}', "3"],
+                         4: ["\\", "\\"]}, {})

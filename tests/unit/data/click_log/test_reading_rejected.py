@@ -18,7 +18,7 @@ from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.reading import read_click_log
 
 COLUMNS = LogColumns("q", "p", "c", ("f", "s"), context="d", item="i",
-                     weight="w", timestamp="t", randomized="r")
+                     weight="w", timestamp="t", randomized="r", numbers="f")
 FREE = {"valid": 0, "test": 0, "max_rejected": 1}
 # A column, what stands there, and what is said of it.
 BAD = [
