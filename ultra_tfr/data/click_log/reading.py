@@ -193,8 +193,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
                               reader.mixed)
   return ClickLog(
       folder, columns, positions, position_map.pool, contexts, (valid, test),
-      parts, schema["statistics"] if schema else statistics.to_config(), summary,
-      dialect, schema is not None)
+      parts, schema["statistics"] if schema else statistics.to_config(),
+      summary, dialect, schema is not None)
 
 
 def _check_arguments(columns, schema, positions, num_positions, max_items,
