@@ -143,7 +143,7 @@ def damaged(path, reason):
 
 def _text(value):
   """The value of a flag as one writes it."""
-  return ",".join(value) if isinstance(value, list) else str(value)
+  return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -176,7 +176,10 @@ def _record(line, names=None):
 
 
 def _to_array(values):
+  kinds = {type(value) for value in values if value is not None}
   try:
-    return pa.array(values)
+    if bool not in kinds or len(kinds) == 1:  # With numbers it would be one.
+      return pa.array(values)
   except (pa.ArrowException, OverflowError):
-    return pa.array([batches.as_text(value) for value in values], pa.string())
+    pass
+  return pa.array([batches.as_text(value) for value in values], pa.string())
