@@ -210,6 +210,7 @@ def train(log, logs_folder=None):
   steps = training.default_steps(
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings = common.settings(steps)
+  training.check_memory(log, settings.batch_size)
   name = methods.resolve(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)
