@@ -50,6 +50,7 @@ class Options:
   pair_loss: Literal["logistic", "hinge"] = "logistic"
   head_weight: float = 1.0
   normalize_weights: bool = False
+  annealing: int = 500
   seed: Optional[int] = None
 
   def __post_init__(self):
@@ -59,7 +60,8 @@ class Options:
     if not self.temperature > 0:
       raise ValueError(
           f"`temperature` must be greater than 0.0, but is {self.temperature}.")
-    for argument in ("tie_threshold", "min_gap", "head_weight"):
+    for argument in (
+        "tie_threshold", "min_gap", "head_weight", "annealing"):
       checks.check_not_negative(argument, getattr(self, argument))
 
 
@@ -165,9 +167,19 @@ class EStep:
         for factor in (examination.clicked_factor,
                        examination.unclicked_factor))
     kept, cut = weights_lib.scale_and_clip(
-        clicked, 1.0, self._options.max_weight)
+        clicked, 1.0, self._options.max_weight, self.weight_power())
+    unclicked, _ = weights_lib.scale_and_clip(
+        unclicked, 1.0, power=self.weight_power())
     return (tf.stop_gradient(tf.where(self._clicked, kept, unclicked)),
             tf.where(self._clicked, cut, 0.0))
+
+  def weight_power(self) -> Optional[tf.Tensor]:
+    """The power of weights while EM is young, None if it is always 1."""
+    if not self._options.annealing or self._bias.is_fixed:
+      return None
+    batches = self._bias.num_updates
+    return tf.where(batches > 0, tf.minimum(
+        batches / float(self._options.annealing), 1.0), 1.0)
 
   def logged_order_weights(self) -> tf.Tensor:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""

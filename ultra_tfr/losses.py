@@ -95,6 +95,12 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     normalize_weights: divide by the sum of sample weights over valid items
       instead of their number, so that a list with weight 0 does not count in
       the mean.
+    annealing: batches of EM over which pair weights grow from flat to full:
+      they are raised to the power t / annealing at batch t. What EM says at
+      first is far off, and weights that vary less teach a large ranker more.
+      Only after that are weights the ones that undo the bias; 0 for those from
+      the start. Without EM (it has not run, or nothing is to be estimated) they
+      are full.
     seed: of the draws of `targets="sample"`.
     reduction: as in Keras. The mean is over valid items (on lists without
       padding TF-Ranking's value), over all replicas; SUM is TF-Ranking's SUM;
@@ -124,7 +130,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       min_gap: float = 0.0,
       pair_loss: Literal["logistic", "hinge"] = "logistic",
       head_weight: float = 1.0, normalize_weights: bool = False,
-      seed: Optional[int] = None,
+      annealing: int = 500, seed: Optional[int] = None,
       reduction: str = tf.keras.losses.Reduction.AUTO,
       name: str = "unbiased_pairwise_loss"):
     super().__init__(position_bias, PositionBias, reduction, name)
@@ -176,7 +182,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     """
     return cls(position_bias, lambda_weight=lambda_weight, preference="tower",
                targets="sample", examination_posterior="position",
-               normalize_trust=False, max_weight=max_weight, seed=seed,
+               normalize_trust=False, max_weight=max_weight, annealing=0,
+               seed=seed,
                reduction=reduction, name=name)
 
   @property
@@ -200,7 +207,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     """Weights of all pairs, their part by own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
     weights, cut = weights_lib.scale_and_clip(
-        weights, self.position_bias.scale(), self.options.max_weight)
+        weights, self.position_bias.scale(), self.options.max_weight,
+        step.weight_power())
     own = weights
     if self.uses_logged_order:
       weights += self.position_bias.scale() * step.logged_order_weights()

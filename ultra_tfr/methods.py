@@ -7,10 +7,12 @@ from typing import Callable
 from typing import Optional
 import warnings
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
+from ultra_tfr import scorers
 from ultra_tfr.baselines.dual_learning import DualLearningLoss
 from ultra_tfr.baselines.dual_learning import PropensityLogits
 from ultra_tfr.baselines.pairwise_debiasing import ClickRatios
@@ -20,7 +22,9 @@ from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.baselines.shallow_tower import ShallowTower
 from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.callbacks import PropensityEM
+from ultra_tfr.core import em
 from ultra_tfr.hypotheses import HYPOTHESES
+from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
@@ -49,7 +53,7 @@ class Method:
     estimates_examination: a training ends with an examination curve, which is
       `propensities()["examination"]` of the layer.
     callback: makes the callback that moves the layer, or None.
-    starts_relevance: `scorers.start_relevance` gives the model its start.
+    starts_relevance: `start` gives the model a chance of relevance.
     for_logs: it can be trained on a click log: it learns from feedback alone,
       with a bias for each context or without one.
     has_guard: the layer has a `logged_order_weight`, which a
@@ -92,6 +96,22 @@ class Method:
                             settings.relevance_units),
         "activation": settings.activation, "layer_norm": settings.layer_norm,
         "dropout": settings.dropout}
+
+  def start(self, model, layer, click_rate):
+    """Starts relevance where it explains clicks, if the method does so.
+
+    Args:
+      model: a model made by `scorers.build_model`.
+      layer: of `build`.
+      click_rate: the rate of feedback at the most clicked position.
+    """
+    if not self.starts_relevance:
+      return
+    # What irrelevant items explain differs by hypothesis.
+    shares = [model.hypothesis.click_irrelevant for model in layer.models] if (
+        isinstance(layer, PositionBias) and layer.has_click_irrelevant) else 0.0
+    scorers.start_relevance(model, em.relevance_start(
+        click_rate, INITIAL_SCALE, np.asarray(shares, np.float32))[0])
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
             num_contexts=1):

@@ -229,32 +229,28 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
 def start_relevance(model, probability):
   """Starts the relevance head near a probability, instead of at one half.
 
-  A start far above the truth makes examination seem rare, and a small tower can
-  then settle on the opposite of relevance, which EM confirms. The rate of
-  feedback at the most clicked position, divided by the examination that EM
-  starts from there, is near the truth.
-
   In a model with scores alone the score is the relevance logit, and it also
   starts flat, the same for all items: what a random start says of items that
   are seldom seen EM would confirm for long.
 
   Args:
     model: a model made by `build_model`.
-    probability: of relevance; kept in [0.01, 0.5].
+    probability: of relevance, or `[S]`, one for each relevance logit, in
+      (0, 1); see `core.em.relevance_start`.
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
   >>> start_relevance(model, 0.1)
   >>> tf.sigmoid(model(tf.zeros([1, 1, 5]))[0, 0, 1]).numpy().round(3)
   0.1
   """
-  probability = float(np.clip(probability, 0.01, 0.5))
+  probability = np.asarray(probability, np.float64)
+  logits = np.log(probability / (1.0 - probability)).astype(np.float32)
   if RELEVANCE_LAYER in [layer.name for layer in model.layers]:
     last = model.get_layer(RELEVANCE_LAYER).layers[-1]
   else:
     last = model.get_layer(RANKING_LAYER).layers[-1]
     last.kernel.assign(tf.zeros_like(last.kernel))
-  last.bias.assign(np.full(
-      last.bias.shape, np.log(probability / (1.0 - probability)), np.float32))
+  last.bias.assign(np.broadcast_to(logits, last.bias.shape))
 
 
 def ranking_model(model):

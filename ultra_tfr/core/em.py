@@ -26,6 +26,12 @@ GRADIENT, CURVATURE = range(2)
 NUM_SUMS = 2
 # The share of a full Newton step that the calibration takes at a time.
 _CALIBRATION_RATE = 0.2
+# Click rates fall by examination and by relevance; a start in the middle is
+# not far from either. (From rates alone relevance is first learned against the
+# logged order, and from a constant EM crawls.)
+_START_POWER = 0.5
+# Relevance starts in between, and by this much where clicks are rare.
+_RELEVANCE_START, _RARE = (1e-3, 0.5), 0.1
 # Of the likelihood of hypotheses, for each batch: the last hundred count most.
 _EVIDENCE_DECAY = 0.99
 
@@ -136,7 +142,7 @@ def trust_estimates(statistics, current_positive, current_negative):
           current_negative))
 
 
-def click_rate_start(count, clicked, scale, smoothing):
+def click_rate_start(count, clicked, scale, smoothing, power=1.0):
   """theta from the smoothed click rate by position, largest = `scale`.
 
   Started here the EM arrives in hundreds of steps; from a constant it crawls.
@@ -148,6 +154,8 @@ def click_rate_start(count, clicked, scale, smoothing):
     clicked: `[C, K]`, items with feedback.
     scale: theta of the position with the largest rate.
     smoothing: how many observations the mean rate counts for.
+    power: of the relative rates. With 1 the differences between positions are
+      put down to examination alone, with 0 to relevance.
 
   Returns:
     `[C, K]`.
@@ -162,7 +170,38 @@ def click_rate_start(count, clicked, scale, smoothing):
   rate = masking.safe_ratio(
       clicked + smoothing * mean, count + smoothing, mean)
   largest = tf.reduce_max(rate, axis=-1, keepdims=True)
-  return scale * masking.safe_ratio(rate, largest, 1.0)
+  return scale * tf.pow(masking.safe_ratio(rate, largest, 1.0), power)
+
+
+def relevance_start(click_rate, scale, click_irrelevant):
+  """Chances of relevance and of clicks that explain the click rates alike.
+
+  A start far above the truth makes examination seem rare, and relevance is then
+  learned upside down, which EM confirms for long. So what clicks on irrelevant
+  items explain is taken off; where clicks are too rare for that, it is p1 that
+  starts lower.
+
+  Args:
+    click_rate: the rate of feedback at the most clicked position.
+    scale: p1 there.
+    click_irrelevant: p0 as a share of p1.
+
+  Returns:
+    beta, and what to multiply p1 (and p0) with, so that
+    `scale * factor * (beta + click_irrelevant * (1 - beta))` is the rate.
+
+  >>> [round(float(v), 3) for v in relevance_start(0.4, 0.8, 0.3)]
+  [0.286, 1.0]
+  >>> [round(float(v), 3) for v in relevance_start(0.04, 0.8, 0.3)]
+  [0.05, 0.149]
+  """
+  rate = tf.clip_by_value(
+      tf.convert_to_tensor(click_rate / scale, tf.float32), *_RELEVANCE_START)
+  relevance = tf.maximum(
+      (rate - click_irrelevant) / (1.0 - click_irrelevant),
+      tf.minimum(rate, _RARE))
+  return relevance, rate / (
+      relevance + click_irrelevant * (1.0 - relevance))
 
 
 def shrink_to_position(statistics, observations, num_distances):
@@ -424,7 +463,8 @@ def _examination_step(rule, state, seen, average, rate, in_warmup):
   start = constrain_examination(
       click_rate_start(
           average[..., examination.COUNT], average[..., examination.CLICKED],
-          rule.initial_scale, rule.smoothing), rule.min_examination)
+          rule.initial_scale, rule.smoothing, _START_POWER),
+      rule.min_examination)
 
   def choose(learned, first):
     return tf.where(in_warmup, first, learned)
@@ -437,6 +477,9 @@ def _examination_step(rule, state, seen, average, rate, in_warmup):
     p0 = constrain_click_irrelevant(move(irrelevant, p0, rate), p1)
     # 0 is a fixed point: the position-based model. Rounding must not leave it.
     p0 = tf.where(irrelevant > 0, p0, 0.0)
+    start *= relevance_start(
+        _highest_rate(average, rule.num_distances), rule.initial_scale,
+        rule.initial_click_irrelevant)[1]
     return {"examination": choose(p1, start),
             "click_irrelevant": choose(
                 p0, rule.initial_click_irrelevant * start)}
@@ -449,3 +492,13 @@ def _examination_step(rule, state, seen, average, rate, in_warmup):
   return {"examination": choose(constrain(move(theta, new, rate)), start),
           "examination_unclicked": choose(
               constrain(move(unclicked, new_unclicked, rate)), start)}
+
+
+def _highest_rate(statistics, num_distances):
+  """The rate of feedback at the most clicked position, `[C, 1]`."""
+  shape = tf.shape(statistics)
+  by_position = tf.reduce_sum(
+      tf.reshape(statistics, [shape[0], -1, num_distances, shape[2]]), axis=2)
+  return tf.reduce_max(masking.safe_ratio(
+      by_position[..., examination.CLICKED],
+      by_position[..., examination.COUNT], 0.0), axis=1, keepdims=True)

@@ -101,13 +101,15 @@ def logged_order_weights(relevance):
   return relevance[:, :, tf.newaxis] * (1.0 - relevance)[:, tf.newaxis, :]
 
 
-def scale_and_clip(weights, scale, max_weight=None):
+def scale_and_clip(weights, scale, max_weight=None, power=None):
   """Multiplies all weights by one constant, then caps them.
 
   Args:
     weights: `[B, L, L]`.
     scale: a scalar, the same for all pairs, so that nothing becomes biased.
     max_weight: the cap after scaling, or None.
+    power: a scalar that scaled weights are raised to before they are capped:
+      with 0 all that are greater than 0 are 1. None for 1.
 
   Returns:
     The weights, and the amount that the cap took away, of the same shape.
@@ -117,6 +119,8 @@ def scale_and_clip(weights, scale, max_weight=None):
   (array([[[0.5, 2. ]]], dtype=float32), array([[[0. , 2.5]]], dtype=float32))
   """
   weights = weights * scale
+  if power is not None:
+    weights = tf.where(weights > 0, tf.pow(weights, power), 0.0)
   if max_weight is None:
     return weights, tf.zeros_like(weights)
   kept = tf.minimum(weights, max_weight)

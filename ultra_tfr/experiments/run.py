@@ -18,7 +18,6 @@ from ultra_tfr import trainer
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import runs
-from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.logged_order import LoggedOrderGuard
 
 
@@ -95,9 +94,7 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
       **method.model_arguments(settings))
   loss, bias, callbacks = method.build(
       task.num_positions, feedback, task.true_examination)
-  if method.starts_relevance:
-    scorers.start_relevance(
-        model, _highest_click_rate(task.stream) / INITIAL_SCALE)
+  method.start(model, bias, _highest_click_rate(task.stream))
 
   def curve():
     if method.knows_examination:

@@ -19,7 +19,6 @@ from ultra_tfr.checks import memory as _memory
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
-from ultra_tfr.layers import INITIAL_SCALE
 
 COMMAND = "ultra-tfr fit-log"
 SCHEMA_FILE = "log.json"
@@ -189,8 +188,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       len(log.positions),
       "click" if log.feedback_kind == "binary" else "dwell",
       num_contexts=len(log.contexts))
-  if method.starts_relevance:
-    scorers.start_relevance(model, _highest_rate(log) / INITIAL_SCALE)
+  method.start(model, bias, _highest_rate(log))
   callbacks = list(callbacks)
   keeper = checkpoints.KeepBest(log, method_name, bias, method.has_guard)
   callbacks.append(keeper)
