@@ -265,6 +265,8 @@ class UnbiasedLoss(base.LearningLoss):
     loss: a `tfr.keras.losses` loss; its `reduction` is that of the whole.
     max_weight: cap of the weights of clicks, after scaling.
     head_weight: weight of the cross-entropy of the relevance heads.
+    annealing: batches of EM over which weights grow, as in
+      `UnbiasedPairwiseLoss`.
     name: the loss's name.
 
   Raises:
@@ -281,7 +283,7 @@ class UnbiasedLoss(base.LearningLoss):
 
   def __init__(self, position_bias: PositionBias, loss: tf.keras.losses.Loss,
                *, max_weight: Optional[float] = None, head_weight: float = 1.0,
-               name: str = "unbiased_loss"):
+               annealing: int = 500, name: str = "unbiased_loss"):
     self._debiased = ranking_losses.DebiasedLoss(loss)
     super().__init__(position_bias, PositionBias, loss.reduction, name)
     if loss.reduction == tf.keras.losses.Reduction.NONE:
@@ -296,7 +298,7 @@ class UnbiasedLoss(base.LearningLoss):
           "`UnbiasedPairwiseLoss`.")
     self._loss = loss
     self.options = e_step.Options(
-        max_weight=max_weight, head_weight=head_weight)
+        max_weight=max_weight, head_weight=head_weight, annealing=annealing)
 
   def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
     """The reduced loss: how, is the inner loss's affair."""
@@ -322,7 +324,8 @@ class UnbiasedLoss(base.LearningLoss):
   def _options(self):
     return {"loss": tf.keras.losses.serialize(self._loss),
             "max_weight": self.options.max_weight,
-            "head_weight": self.options.head_weight}
+            "head_weight": self.options.head_weight,
+            "annealing": self.options.annealing}
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> Any:
