@@ -22,6 +22,10 @@ def debiased_feedback(
     max_weight: Optional[float] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
+  Of several hypotheses those of the likeliest; where that says that users
+  browse, given the clicks above. These are not known of a mean of clicks, which
+  is taken for the mean of its positions.
+
   Args:
     position_bias: a `PositionBias`.
     feedback: `[B, L]`, as `unpack_feedback` gives it, and so are the others.
@@ -39,13 +43,24 @@ def debiased_feedback(
   slots = position_bias.find_slots(positions, contexts)
   relevant, irrelevant = position_bias.click_tables()
   first = relevant[:, :1]
-  click_relevant = slots.lookup(relevant)
+  likeliest = tf.argmax(position_bias.shares())
+  clicked = masking.zero_where_invalid(
+      masking.valid_items(feedback), feedback)
+  is_visit = tf.logical_or(
+      not has_noise, tf.reduce_all(clicked == tf.sign(clicked)))
+  given_clicks = position_bias.click_parameters(slots, clicked > 0)[:2]
+
+  def chances(given, table):
+    return tf.where(
+        is_visit, tf.gather(given, likeliest), slots.lookup(table))
+
+  click_relevant = chances(given_clicks[0], relevant)
   click_irrelevant = None
   mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
   mask = tf.logical_and(mask, click_relevant > 0)
   if irrelevant is not None and has_noise:
     first -= irrelevant[:, :1]
-    click_irrelevant = slots.lookup(irrelevant)
+    click_irrelevant = chances(given_clicks[1], irrelevant)
   scale = slots.lookup(tf.broadcast_to(first, relevant.shape))
   estimates, _, _ = counterfactual.relevance_estimates(
       feedback, mask, click_relevant, click_irrelevant, scale=scale,

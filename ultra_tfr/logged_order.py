@@ -64,8 +64,10 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     validation_data: lists that training does not see, (inputs, y_true) or
       (inputs, y_true, weights) as a tuple, or a finite `tf.data.Dataset` or
       Python list of such batches, which is iterated each epoch. `y_true` is as
-      for the loss; a list that was shown several times may come once, with the
-      mean of its feedback. With several workers all must be given the same.
+      for the loss; where the same lists were shown several times it may be a
+      Python list, one for each visit. (Also the mean of them, but where users
+      browse a mean does not tell what they saw.) With several workers all must
+      be given the same.
 
   Raises:
     ValueError: if the model's loss has no bias layer with
@@ -133,8 +135,16 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
 
   def _rankings(self, inputs, y_true, sample_weight):
     """Ranker, logged order and its reverse, a batch of `held_out.judge`."""
-    feedback, positions, contexts = unpack_feedback(y_true)
+    visits = y_true if isinstance(y_true, list) else [y_true]
+    feedback, positions, _ = unpack_feedback(visits[0])
     scores = split_heads(self.model(inputs, training=False), feedback)[0]
+    estimates, mask = held_out.mean_estimates(self._debias, visits)
+    return ([scores, -positions, positions],
+            estimates * item_weights(sample_weight, mask), mask)
+
+  def _debias(self, y_true):
+    """Estimates and mask, `[B, L]` each."""
+    feedback, positions, contexts = unpack_feedback(y_true)
     estimates, mask = debiased_feedback(
         self._bias, feedback, positions, contexts, has_noise=self._has_noise,
         max_weight=MAX_WEIGHT)
@@ -145,8 +155,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           "their means, where feedback is binary and the bias layer has clicks "
           f"on irrelevant items, but has {most:g}; pack `feedback > 0`, or "
           "give the loss `feedback='graded'`.")
-    return ([scores, -positions, positions],
-            estimates * item_weights(sample_weight, mask), mask)
+    return estimates, mask
 
 
 def move_weight(position_bias, dcg, logged, reverse, gain):

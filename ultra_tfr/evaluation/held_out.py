@@ -51,6 +51,30 @@ def _judge_rows(rankings, estimates, mask):
           totals[0].gain.numpy())
 
 
+def mean_estimates(debias, visits):
+  """Feedback with the bias taken out, of lists that were shown several times.
+
+  Args:
+    debias: a function of `[N, L, ...]` feedback that gives `[N, L]` estimates
+      and mask.
+    visits: V `[B, L, ...]` arrays, the feedback of each visit. The bias is
+      taken out of each, since where users look may depend on what they did.
+
+  Returns:
+    A tuple of the means of the estimates, and `[B, L]` booleans, the items that
+    count.
+
+  >>> means, _ = mean_estimates(lambda feedback: (feedback * 2, feedback >= 0),
+  ...                           [np.array([[1.0]]), np.array([[0.0]])])
+  >>> means.numpy()
+  array([[1.]])
+  """
+  estimates, mask = (
+      tf.reshape(part, [len(visits), -1, part.shape[-1]])
+      for part in debias(tf.concat(visits, axis=0)))
+  return tf.reduce_mean(estimates, axis=0), tf.reduce_any(mask, axis=0)
+
+
 def last_as_good(dcg, gain, slack=2.0):
   """The last of several rankers that is not clearly worse than the best.
 

@@ -25,10 +25,10 @@ class KeepBest(tf.keras.callbacks.Callback):
   """Validates at the end of each epoch and remembers the best weights.
 
   `"labels"` is NDCG@10 on true labels; `"clicks"` is the self-normalised DCG@10
-  of simulated feedback on the lists that users saw, with the inverse of what
-  the method knows of examination as weights. Values by clicks compare only
-  with the same weights, so all validations are judged again by the curve that
-  training ends with; the logs have those of the moment. They are noisy, so the
+  of simulated feedback on the lists that users saw, with the bias taken out as
+  far as the method knows it. Values by clicks compare only with the same
+  propensities, so all validations are judged again by those that training
+  ends with; the logs have those of the moment. They are noisy, so the
   choice is `evaluation.held_out.last_as_good`. Training ends with the best
   weights by labels.
 
@@ -39,25 +39,27 @@ class KeepBest(tf.keras.callbacks.Callback):
   Args:
     valid: `RankingLists` with true labels.
     valid_stream: `FeedbackStream` of the same lists as users saw them.
-    curve: a function that gives the examination `[K]` of the moment, or None
-      where the method knows none.
+    debias: a function of `[B, K]` feedback, -1 in padding, that gives
+      estimates and mask as `bias.debiased_feedback` does, with the propensities
+      of the moment; None for feedback as it is.
     folder: an existing one, or None.
     slack: of `last_as_good`; 0 for a training whose steps do not fall.
 
   Attributes:
-    held_out: batches of (features, mean feedback) of what users saw.
+    held_out: batches of (features, visits) of what users saw, see
+      `evaluation.held_out.mean_estimates`.
   """
 
-  def __init__(self, valid, valid_stream, curve=lambda: None, folder=None,
+  def __init__(self, valid, valid_stream, debias=None, folder=None,
                slack=2.0):
     super().__init__()
     self._folder = folder
-    self._valid, self._curve = valid, curve
-    feedback = valid_stream.mean_feedback(_VISITS)
+    self._valid, self._debias = valid, debias or by_examination(None)
+    visits = [valid_stream.draw(epoch) for epoch in range(_VISITS)]
     self.held_out = [
-        (valid_stream.features[start:start + _BATCH_LISTS],
-         feedback[start:start + _BATCH_LISTS])
-        for start in range(0, len(feedback), _BATCH_LISTS)]
+        (valid_stream.features[rows], [feedback[rows] for feedback in visits])
+        for rows in (slice(start, start + _BATCH_LISTS)
+                     for start in range(0, len(visits[0]), _BATCH_LISTS))]
     self._best_value = -np.inf
     # The step of each pick.
     self._picked = dict.fromkeys(PICKS)
@@ -151,21 +153,35 @@ class KeepBest(tf.keras.callbacks.Callback):
     return self._judge_by_clicks()
 
   def _judge_by_clicks(self):
-    """DCG and gain of each list, `[N]`, by the curve of the moment."""
-    curve = self._curve()
-    examination = tf.constant(
-        1.0 if curve is None else np.asarray(curve) / curve[0], tf.float32)
-
-    def ranking(features, feedback):
-      feedback = tf.constant(feedback, tf.float32)
-      mask = masking.valid_items(feedback)
-      estimates, _, _ = counterfactual.relevance_estimates(
-          feedback, mask, examination, max_weight=MAX_WEIGHT)
+    """DCG and gain of each list, `[N]`, by the propensities of the moment."""
+    def ranking(features, visits):
       scores = ranking_head(self.model(features, training=False))
-      return [scores], estimates, mask
+      return [scores], *held_out.mean_estimates(self._debias, visits)
 
     (dcg,), gain = held_out.judge(ranking(*batch) for batch in self.held_out)
     return dcg, gain
+
+
+def by_examination(examination):
+  """What takes known examination out of feedback, for `KeepBest`.
+
+  Args:
+    examination: `[K]`, or None for 1 everywhere.
+
+  Returns:
+    A function of `[B, K]` feedback that gives `[B, K]` estimates and mask.
+  """
+  relative = tf.constant(
+      1.0 if examination is None else
+      np.asarray(examination) / examination[0], tf.float32)
+
+  def debias(feedback):
+    mask = masking.valid_items(feedback)
+    estimates, _, _ = counterfactual.relevance_estimates(
+        feedback, mask, relative, max_weight=MAX_WEIGHT)
+    return estimates, mask
+
+  return debias
 
 
 class Backup(tf.keras.callbacks.BackupAndRestore):

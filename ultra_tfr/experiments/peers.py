@@ -195,7 +195,8 @@ def run(name, task):
   trees, curve = peer.fit(peer.load(), draw_visits(task.stream))
   # More trees are no smaller steps: the best number of trees it is.
   keeper = checkpoints.KeepBest(
-      task.valid, task.valid_stream, lambda: curve, slack=0.0)
+      task.valid, task.valid_stream, checkpoints.by_examination(curve),
+      slack=0.0)
   keeper.set_model(trees)
   for count in range(
       _TREES_PER_VALIDATION, _MAX_TREES + 1, _TREES_PER_VALIDATION):

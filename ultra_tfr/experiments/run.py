@@ -15,9 +15,13 @@ from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr import scorers
 from ultra_tfr import trainer
+from ultra_tfr.bias import MAX_WEIGHT
+from ultra_tfr.bias import debiased_feedback
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import runs
+from ultra_tfr.feedback import unpack_feedback
+from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import LoggedOrderGuard
 
 
@@ -103,8 +107,15 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
       return bias.propensities()["examination"]
     return None
 
+  def debias(values):
+    if isinstance(bias, PositionBias) and not bias.is_fixed:
+      return debiased_feedback(
+          bias, *unpack_feedback(values), max_weight=MAX_WEIGHT,
+          has_noise=feedback == methods.CLICK)
+    return checkpoints.by_examination(curve())(values)
+
   keeper = checkpoints.KeepBest(
-      task.valid, task.valid_stream, curve, folder)
+      task.valid, task.valid_stream, debias, folder)
   validators = [keeper]
   if method.has_guard:
     validators.append(LoggedOrderGuard(keeper.held_out))

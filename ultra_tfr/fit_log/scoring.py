@@ -21,11 +21,14 @@ def click_probability(bias, relevance, batch):
     `[B, L]`.
   """
   relevant, irrelevant = bias.given_clicks(
-      batch.positions, batch.contexts,
-      (batch.feedback > 0) & (batch.weights > 0))
+      batch.positions, batch.contexts, _clicked(batch))
   irrelevant = 0.0 if irrelevant is None else irrelevant
   relevance = relevance[bias.relevance_head]
   return relevant * relevance + irrelevant * (1.0 - relevance)
+
+
+def _clicked(batch):
+  return (batch.feedback > 0) & (batch.weights > 0)
 
 
 class ClickRows:
@@ -87,10 +90,12 @@ def debiased_feedback(batch, bias, binary):
 
 
 def _propensities(batch, bias, binary):
-  """p1, p0 (or None) and their scale of the items, as `Bias.at` has them."""
+  """p1, p0 (or None) given the clicks above, and their scale: `Bias.at`."""
   if bias is None:
     return np.ones(batch.feedback.shape), None, 1.0
-  relevant, irrelevant, scale = bias.at(batch.positions, batch.contexts)
+  scale = bias.at(batch.positions, batch.contexts)[-1]
+  relevant, irrelevant = bias.given_clicks(
+      batch.positions, batch.contexts, _clicked(batch))
   if not binary and irrelevant is not None:
     return relevant, None, bias.click_relevant[batch.contexts, 0]
   return relevant, irrelevant, scale

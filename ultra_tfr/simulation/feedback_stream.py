@@ -58,18 +58,6 @@ class FeedbackStream:
                             {"click": 1.0, "dwell": 1.0})
     return np.where(self.labels < 0, np.float32(-1.0), values)
 
-  def mean_feedback(self, visits):
-    """The mean feedback of the first epochs, for validation with little noise.
-
-    Args:
-      visits: how many epochs.
-
-    Returns:
-      `[N, L]` float32, -1 in padding.
-    """
-    return np.mean([self.draw(epoch) for epoch in range(visits)], axis=0,
-                   dtype=np.float32)
-
   def draw_examined(self, epoch):
     """The clicks of users who examine everything: feedback without any bias.
 

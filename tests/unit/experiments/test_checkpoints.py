@@ -21,7 +21,7 @@ class _Keeper:
     features = np.array([[[1.0], [0.0]]], np.float32)
     stream = types.SimpleNamespace(
         features=features, labels=np.array([[1.0, 1.0]], np.float32),
-        mean_feedback=lambda visits: np.array([[5.0, 2.0]], np.float32))
+        draw=lambda epoch: np.array([[5.0, 2.0]], np.float32))
     valid = RankingLists(features[0], [1.0, 0.0], [0, 2], ["q"])
     inputs = tf.keras.Input([None, 1])
     scores = tf.keras.layers.Dense(1, use_bias=False)(inputs)
@@ -29,7 +29,9 @@ class _Keeper:
     self.model.compile("sgd", "mse")
     self._curves, self.curve = list(curves), None
     self.keeper = checkpoints.KeepBest(
-        valid, stream, lambda: self.curve, folder, slack)
+        valid, stream,
+        lambda feedback: checkpoints.by_examination(self.curve)(feedback),
+        folder, slack)
     self.keeper.set_model(self.model)
 
   def validate(self, step, weights):
@@ -79,7 +81,8 @@ def test_clicks_prefer_the_later_of_weights_that_are_about_as_good(
   run = _Keeper([None, None], slack=slack)
   (features, _), = run.keeper.held_out
   run.keeper.held_out = [
-      (np.repeat(features, count, axis=0), np.tile(feedback, [count, 1]))
+      (np.repeat(features, count, axis=0),
+       [np.tile(np.float32(feedback), [count, 1])])
       for feedback, count in (([5.0, 2.0], 100), ([2.0, 5.0], 95))]
   run.validate(1, FIRST)
   run.validate(2, SECOND)
