@@ -56,7 +56,7 @@ def main(_):
 
   naive = _fit(task, tfr.keras.losses.PairwiseLogisticLoss(), [])
 
-  bias = ultra_tfr.layers.PositionBias(num_positions=10, trust_bias="position")
+  bias = ultra_tfr.layers.PositionBias(num_positions=10)
   unbiased = _fit(task, ultra_tfr.losses.UnbiasedPairwiseLoss(bias),
                   [ultra_tfr.callbacks.PropensityEM()])
 

@@ -1,7 +1,7 @@
 """What users may be like: hypotheses that a bias layer holds side by side.
 
 EM ends where it starts from, and no single model of users is right everywhere.
-So a `PositionBias` with `trust_bias="auto"` runs all of these in one training,
+So a `PositionBias` runs all of these in one training,
 each with tables and relevance logits of its own, and the likelihood of what
 users did tells which to believe.
 """

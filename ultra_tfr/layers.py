@@ -46,7 +46,8 @@ class PositionBias(base.LearningLayer):
       counts by the running likelihood of what users did, of each batch before
       it was learned from. A model for it has five heads: the ranking score and
       a relevance logit for each; with one relevance head, or scores alone, all
-      share that, each with a shift of its own.
+      share that, each with a shift of its own. If `examination` is given there
+      is nothing to find out, and it is the position-based model.
   *   None: the position-based model. A relevant item gets feedback with the
       probability theta_k that position k is examined.
   *   `"position"`: relevant and irrelevant items get feedback with the
@@ -104,7 +105,7 @@ class PositionBias(base.LearningLayer):
 
   def __init__(
       self, num_positions: int, *, num_contexts: int = 1,
-      trust_bias: Optional[Literal["auto", "position", "pairwise"]] = None,
+      trust_bias: Optional[Literal["auto", "position", "pairwise"]] = AUTO,
       examination_model: Optional[Literal["position", "browsing"]] = None,
       examination: Optional[ArrayLike] = None,
       trust_positive: Optional[ArrayLike] = None,
@@ -134,6 +135,8 @@ class PositionBias(base.LearningLayer):
     })
     examination = bias_lib.at_most_one(examination)
     checks.check_choice("trust_bias", trust_bias, _TRUST_BIAS)
+    if trust_bias == AUTO and examination is not None:
+      trust_bias = None
     checks.check_choice(
         "examination_model", examination_model, _EXAMINATION_MODELS)
     self.trust_bias = trust_bias
@@ -195,10 +198,9 @@ class PositionBias(base.LearningLayer):
           "out.")
 
   def _check_model(self, examination_model):
-    if self.trust_bias == AUTO and (
-        self.examination_is_fixed or self.trust_is_fixed):
+    if self.trust_bias == AUTO and self.trust_is_fixed:
       raise ValueError("`trust_bias='auto'` finds out what users are like, but "
-                       "propensities are given; leave one of them out.")
+                       "their trust is given; leave one of them out.")
     if examination_model == "browsing" and (
         self.examination_is_fixed or self.trust_bias == "pairwise"):
       raise ValueError(
@@ -275,7 +277,7 @@ class PositionBias(base.LearningLayer):
     Returns:
       A `PositionBias` with the same contexts, trust bias and overflow.
 
-    >>> old = PositionBias(2, trust_bias="auto", initial_examination=[0.8, 0.4])
+    >>> old = PositionBias(2, initial_examination=[0.8, 0.4])
     >>> PositionBias.fixed(old).propensities()["click_relevant"]
     array([0.8, 0.4], dtype=float32)
     """

@@ -236,7 +236,7 @@ class UnbiasedLoss(base.LearningLoss):
 
   What `UnbiasedPairwiseLoss` does for pairs, for the loss that a model has:
 
-      bias = ultra_tfr.layers.PositionBias(10, trust_bias="auto")
+      bias = ultra_tfr.layers.PositionBias(10)
       loss = ultra_tfr.losses.UnbiasedLoss(
           bias, tfr.keras.losses.ApproxNDCGLoss())
       model.compile("adam", loss=loss)

@@ -231,7 +231,7 @@ def _paper_method(summary, use_metric, trust_bias):
       starts_relevance=True, for_logs=True)
 
 
-def _em_method(summary, loss, num_heads, layer=PositionBias, feedback=FEEDBACK,
+def _em_method(summary, loss, num_heads, layer, feedback=FEEDBACK,
                starts_relevance=True, num_relevance=1):
   return Method(
       summary, loss, num_heads=num_heads, feedback=feedback, layer=layer,
@@ -259,7 +259,7 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
 
 
 _TrustByPosition = functools.partial(PositionBias, trust_bias="position")
-_AnyUsers = functools.partial(PositionBias, trust_bias="auto")
+_ByPosition = functools.partial(PositionBias, trust_bias=None)
 
 METHODS = {
     "oracle-pairwise": Method(
@@ -282,15 +282,15 @@ METHODS = {
         layer=PositionBias, knows_examination=True),
     "unbiased": _unbiased_method(
         "closed-form weights, EM of four kinds of users; keeps a strong order",
-        _AnyUsers, has_guard=True, num_relevance=len(HYPOTHESES)),
+        PositionBias, has_guard=True, num_relevance=len(HYPOTHESES)),
     "unbiased-bayes": _unbiased_method(
         "Bayes-IPW, pairwise trust bias by EM",
         functools.partial(PositionBias, trust_bias="pairwise"),
         examination_posterior="prior"),
-    "unbiased-ipw": _unbiased_method("IPW, examination by EM", PositionBias),
+    "unbiased-ipw": _unbiased_method("IPW, examination by EM", _ByPosition),
     "unbiased-softmax": _em_method(
         "softmax loss with weights of items, EM of four kinds of users",
-        _softmax, 2, _AnyUsers, num_relevance=len(HYPOTHESES)),
+        _softmax, 2, PositionBias, num_relevance=len(HYPOTHESES)),
     "paper-opt": _paper_method(
         "loss_opt as published: Bayes-IPW with NDCG weights", True, "pairwise"),
     "paper-bayes": _paper_method(
@@ -298,7 +298,8 @@ METHODS = {
     "paper-ipw": _paper_method("loss_IPW as published", False, None),
     "regression-em": _em_method(
         "regression EM: cross-entropy against P(relevant | click)",
-        _for_clicks(RegressionEMLoss), num_heads=1, feedback=(CLICK,)),
+        _for_clicks(RegressionEMLoss), num_heads=1, layer=_ByPosition,
+        feedback=(CLICK,)),
     "dla": Method(
         "dual learning: scores and propensities weigh each other",
         _for_clicks(DualLearningLoss), feedback=(CLICK,),

@@ -167,7 +167,7 @@ def build_model(num_features, preprocessing=None, num_heads=1,
       simple makes EM attribute the rest to positions, so it should be large
       enough whatever the ranking score is.
     num_relevance: relevance logits on that tower, one for each hypothesis of
-      the bias layer (4 for `trust_bias="auto"`).
+      the bias layer (4 for `PositionBias(..)`).
 
   Returns:
     A Keras model from `[B, L, F]` to `[B, L]`, or with `num_heads` logits on a

@@ -311,7 +311,7 @@ def test_what_is_wrapped_may_have_numbers_of_numpy():
   topn, temperature = np.int64(3), np.float32(2.)
   for wrapper in (
       on_ranking(tfr.keras.metrics.NDCGMetric(topn=topn)),
-      UnbiasedPairwiseLoss(PositionBias(2), lambda_weight=(
+      UnbiasedPairwiseLoss(PositionBias(2, trust_bias=None), lambda_weight=(
           tfr.keras.losses.NDCGLambdaWeight(topn=topn))),
       InversePropensityLoss(
           PositionBias(2, examination=.5),

@@ -130,7 +130,8 @@ BIAS_ARGUMENTS = {
 def train(bias_arguments, em_arguments=None, steps=3):
   """Loss and propensities after a few batches, without a model in the way."""
   em_arguments = em_arguments or {}
-  bias = PositionBias(**{"num_positions": NUM_POSITIONS, **bias_arguments})
+  bias = PositionBias(**{
+      "num_positions": NUM_POSITIONS, "trust_bias": None, **bias_arguments})
   loss = UnbiasedPairwiseLoss(bias)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
   model.compile("sgd", loss)
@@ -154,7 +155,8 @@ def test_each_argument_of_the_bias_layer_changes_the_outcome(argument):
   assert BIAS_ARGUMENTS.keys() == _parameters(PositionBias.__init__)
   kept, values = BIAS_ARGUMENTS[argument]
   if argument == "name":
-    assert [PositionBias(2, name=n).name for n in values] == values
+    assert [PositionBias(2, name=n,
+        trust_bias=None).name for n in values] == values
     return
   _differ([train({**kept, argument: value}) for value in values])
 
@@ -181,7 +183,8 @@ def test_each_argument_of_the_callback_changes_the_outcome(argument):
       PropensityEM.__init__)
   if argument == "position_bias":
     # Of two losses it chooses the one that is updated.
-    biases = [PositionBias(2, initial_examination=.5) for _ in range(2)]
+    biases = [PositionBias(2, initial_examination=.5,
+        trust_bias=None) for _ in range(2)]
     inputs = tf.keras.Input([2])
     model = tf.keras.Model(inputs, [inputs, inputs])
     losses = [UnbiasedPairwiseLoss(bias) for bias in biases]
@@ -204,7 +207,7 @@ def test_each_argument_of_the_callback_changes_the_outcome(argument):
 
 def test_unknown_arguments_of_the_paper_preset_are_errors():
   with pytest.raises(TypeError, match="unexpected keyword.*'exmination'"):
-    UnbiasedPairwiseLoss.paper(PositionBias(3), exmination=1)
+    UnbiasedPairwiseLoss.paper(PositionBias(3, trust_bias=None), exmination=1)
 
 
 @pytest.mark.parametrize("y_true, y_pred, message", [

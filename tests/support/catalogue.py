@@ -434,7 +434,8 @@ _OTHERS = {
 
 def _layer(layer_class, arguments):
   if layer_class is PositionBias and "examination" not in arguments:
-    arguments = {"initial_examination": EXAMINATION, **arguments}
+    arguments = {"trust_bias": None, "initial_examination": EXAMINATION,
+                 **arguments}
   return layer_class, arguments
 
 

@@ -141,7 +141,7 @@ CONSTRUCTORS = {
         Constraint("modes", "one of", ((),)),
     ), frozenset({"name"})),
     UnbiasedPairwiseLoss: Constructor(
-        lambda: {"position_bias": PositionBias(3)}, (
+        lambda: {"position_bias": PositionBias(3, trust_bias=None)}, (
             _BIAS, Constraint(
                 "lambda_weight", "a TF-Ranking lambda weight or None",
                 ("ndcg", 1., tfr.keras.losses.NDCGLambdaWeight)),
@@ -159,7 +159,7 @@ CONSTRUCTORS = {
         ), _LOSS_FREE | {"normalize_trust",
                          "normalize_weights", "seed"}),
     UnbiasedLoss: Constructor(
-        lambda: {"position_bias": PositionBias(3),
+        lambda: {"position_bias": PositionBias(3, trust_bias=None),
                  "loss": tfr.keras.losses.SoftmaxLoss()},
         (_BIAS, _instance("loss", "a `Loss`"), _cap(),
          _not_negative("head_weight")), frozenset({"name"})),
@@ -169,18 +169,18 @@ CONSTRUCTORS = {
         (_BIAS, _instance("loss", "a `Loss`")), frozenset({"name"})),
     DualLearningLoss: Constructor(
         lambda: {"position_bias": PropensityLogits(3)},
-        (_layer_of_loss(PropensityLogits, PositionBias(2)),
+        (_layer_of_loss(PropensityLogits, PositionBias(2, trust_bias=None)),
          _cap("at least 1", (0., .5, -1., _NAN, "2"))), _LOSS_FREE),
     PairwiseDebiasingLoss: Constructor(
         lambda: {"position_bias": ClickRatios(3)},
-        (_layer_of_loss(ClickRatios, PositionBias(2)),
+        (_layer_of_loss(ClickRatios, PositionBias(2, trust_bias=None)),
          _cap()), _LOSS_FREE),
     ShallowTowerLoss: Constructor(
         lambda: {"position_bias": ShallowTower(3, [None])},
-        (_layer_of_loss(ShallowTower, PositionBias(2)),
+        (_layer_of_loss(ShallowTower, PositionBias(2, trust_bias=None)),
          _one_of("predicts", "click", "value", "click+value")), _LOSS_FREE),
     RegressionEMLoss: Constructor(
-        lambda: {"position_bias": PositionBias(3)},
+        lambda: {"position_bias": PositionBias(3, trust_bias=None)},
         (_BIAS, _one_of("targets", "expected", "sample")),
         _LOSS_FREE | {"seed"}),
     AffineCorrectionLoss: Constructor(
@@ -191,12 +191,13 @@ CONSTRUCTORS = {
         (_instance("metric", "a Keras metric", tfr.keras.metrics.MRRMetric),),
         frozenset({"name"})),
     CounterfactualMetric: Constructor(
-        lambda: {"position_bias": PositionBias(3)}, (
+        lambda: {"position_bias": PositionBias(3, trust_bias=None)}, (
             _METRIC_BIAS, _one_of("metric", "dcg", "ndcg", "arp", "mrr"),
             _whole("topn"), _cap()),
         frozenset({"self_normalized", "name"})),
     ClickLogLikelihood: Constructor(
-        lambda: {"position_bias": PositionBias(3)}, (_METRIC_BIAS,),
+        lambda: {"position_bias": PositionBias(3,
+            trust_bias=None)}, (_METRIC_BIAS,),
         frozenset({"name"})),
     PropensityEM: Constructor(dict, (
         Constraint("position_bias", "a `LearningLayer`", ("bias",)),

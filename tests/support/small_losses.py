@@ -23,7 +23,7 @@ def plain_loss(num_positions=10, **arguments):
 
 
 def learning_loss(num_positions=10, **arguments):
-  bias = PositionBias(num_positions, initial_examination=.5)
+  bias = PositionBias(num_positions, initial_examination=.5, trust_bias=None)
   bias.start_collecting()
   return UnbiasedPairwiseLoss(bias, **{"reduction": SUM, **arguments})
 

@@ -111,7 +111,7 @@ def test_mixed_precision_keeps_float32_statistics(
   thetas = []
   for policy in ("float32", f"mixed_{name}"):
     set_policy(policy)
-    bias = layers.PositionBias(NUM_POSITIONS)
+    bias = layers.PositionBias(NUM_POSITIONS, trust_bias=None)
     model = _make_model(
         bias, jit_compile=jit_compile and policy != "float32")
     history = model.fit(_make_dataset(), epochs=2, verbose=0,
@@ -154,7 +154,8 @@ def test_the_compiled_step_sees_each_theta(jit_compile):
   # One batch again and again by a model that stands still: the loss can change
   # with the propensities only.
   features, clicks = [values[:LISTS] for values in _make_data()]
-  bias = layers.PositionBias(NUM_POSITIONS, initial_examination=.9)
+  bias = layers.PositionBias(NUM_POSITIONS, initial_examination=.9,
+      trust_bias=None)
   model = _make_model(bias, learning_rate=0.0, jit_compile=jit_compile)
   watch = _Watch(bias)
   data = tf.data.Dataset.from_tensors((features, clicks)).repeat(4)
@@ -172,7 +173,7 @@ def test_the_compiled_step_sees_each_theta(jit_compile):
 
 def test_the_callback_compiles_nothing(monkeypatch):
   """A callback that compiles the model breaks the `fit` that it is part of."""
-  bias = layers.PositionBias(NUM_POSITIONS)
+  bias = layers.PositionBias(NUM_POSITIONS, trust_bias=None)
   model, watch = _make_model(bias), _Watch(bias)
   monkeypatch.setattr(model, "compile", lambda *_: pytest.fail("compiled"))
   steps, optimizer = [], model.optimizer
@@ -195,7 +196,7 @@ def test_a_layer_from_another_scope_is_an_error(layer_outside, model_outside):
   strategy = tf.distribute.MirroredStrategy(["CPU:0"])
   outside = tf.distribute.get_strategy()
   with (outside if layer_outside else strategy).scope():
-    bias = layers.PositionBias(NUM_POSITIONS, name="bias")
+    bias = layers.PositionBias(NUM_POSITIONS, name="bias", trust_bias=None)
   with (outside if model_outside else strategy).scope():
     model = _make_model(bias)
   with pytest.raises(ValueError, match=(
@@ -206,7 +207,7 @@ def test_a_layer_from_another_scope_is_an_error(layer_outside, model_outside):
 
 def test_parameter_servers_are_refused():
   strategy = object.__new__(tf.distribute.ParameterServerStrategy)
-  bias = layers.PositionBias(NUM_POSITIONS)
+  bias = layers.PositionBias(NUM_POSITIONS, trust_bias=None)
   model = types.SimpleNamespace(
       loss=losses.UnbiasedPairwiseLoss(bias), distribute_strategy=strategy)
   with pytest.raises(ValueError, match=(

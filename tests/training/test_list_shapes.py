@@ -37,7 +37,7 @@ def test_lists_of_any_length(jit_compile):
     y = clicks.to_tensor(-1.0, [None, size])
     tf.keras.utils.set_random_seed(1)
     model = scorers.build_model(3, num_heads=2, hidden_units=[4])
-    bias = PositionBias(120)
+    bias = PositionBias(120, trust_bias=None)
     model.compile(
         "sgd", UnbiasedPairwiseLoss(bias), jit_compile=jit_compile)
     history = model.fit(
@@ -63,7 +63,7 @@ def test_fit_and_metrics_on_ragged_lists(heads):
     if heads == 1:
       scores = tf.keras.layers.Lambda(lambda x: tf.squeeze(x, -1))(scores)
     model = tf.keras.Model(inputs, scores)
-    bias = PositionBias(120)
+    bias = PositionBias(120, trust_bias=None)
     model.compile("sgd", UnbiasedPairwiseLoss(bias), metrics=[
         on_ranking(tfr.keras.metrics.NDCGMetric("ndcg"))])
     batch = (features, clicks) if is_ragged else (
@@ -87,7 +87,8 @@ def test_training_does_not_depend_on_the_order_of_items():
   for order in ([0, 1, 2, 3, 4], [3, 1, 4, 0, 2]):
     model = linear_model()
     model.compile("sgd", UnbiasedPairwiseLoss(
-        PositionBias(5), lambda_weight=tfr.keras.losses.NDCGLambdaWeight()))
+        PositionBias(5, trust_bias=None),
+        lambda_weight=tfr.keras.losses.NDCGLambdaWeight()))
     model.fit(
         features[:, order], pack_feedback(clicks, positions).numpy()[:, order],
         batch_size=8, epochs=2, shuffle=False, verbose=0,

@@ -264,7 +264,7 @@ def test_a_backup_brings_back_a_model_that_was_built_first(tmp_path):
   """
   features, feedback = _data()
   tf.keras.utils.set_random_seed(0)
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   model = tf.keras.Sequential(
       [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
   model.compile("adam", UnbiasedPairwiseLoss(bias))

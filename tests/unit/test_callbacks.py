@@ -41,7 +41,7 @@ def test_validation_never_reaches_the_estimates():
   train, other = make_data(), make_data(num_lists=16, seed=1)
   biases = []
   for validation in (None, other):
-    biases.append(PositionBias(NUM_POSITIONS))
+    biases.append(PositionBias(NUM_POSITIONS, trust_bias=None))
     fit(make_model(biases[-1]), train, epochs=2, validation_data=validation)
   assert np.ptp(biases[0].examination.numpy()) > .1
   assert_same_state(biases[1], state(biases[0]), rtol=0)
@@ -49,7 +49,7 @@ def test_validation_never_reaches_the_estimates():
 
 def test_evaluation_and_prediction_change_nothing():
   train, other = make_data(), make_data(num_lists=16, seed=1)
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   model = make_model(bias)
   model.evaluate(*other, verbose=0)
   assert not any(np.any(s) for s in bias.take_sums().values())
@@ -70,7 +70,7 @@ def test_evaluation_by_a_callback_of_the_user(when):
       step or callback.model.evaluate(*other, verbose=0)))
   biases = []
   for more in ([], [callback]):
-    biases.append(PositionBias(NUM_POSITIONS))
+    biases.append(PositionBias(NUM_POSITIONS, trust_bias=None))
     fit(make_model(biases[-1]), make_data(), [PropensityEM(), *more],
         epochs=2)
   np.testing.assert_allclose(
@@ -85,7 +85,8 @@ def test_evaluation_by_a_callback_of_the_user(when):
 def test_steps_per_execution_loses_no_sums(initial, callback, tolerance):
   data, results = make_data(num_lists=80), []
   for steps in (1, 5):
-    bias = PositionBias(NUM_POSITIONS, initial_examination=initial)
+    bias = PositionBias(NUM_POSITIONS, initial_examination=initial,
+        trust_bias=None)
     model = make_model(bias, optimizer=tf.keras.optimizers.SGD(1e-3),
                        steps_per_execution=steps)
     fit(model, data, [PropensityEM(**callback)])
@@ -96,7 +97,7 @@ def test_steps_per_execution_loses_no_sums(initial, callback, tolerance):
 
 
 def test_steps_per_execution_with_a_rest():
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   fit(make_model(bias, steps_per_execution=2), make_data(24), epochs=2)
   assert bias.num_updates.numpy() == 6  # 3 batches an epoch.
 
@@ -106,7 +107,7 @@ def test_loss_in_a_dict_of_outputs():
   inputs = tf.keras.Input([NUM_POSITIONS, 3])
   scores = tf.keras.layers.Dense(1)(inputs)[..., 0]
   model = tf.keras.Model(inputs, {"rank": scores, "other": scores})
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   model.compile("sgd", {"rank": UnbiasedPairwiseLoss(bias), "other": "mse"})
   fit(model, (features, {"rank": feedback, "other": feedback[..., 0]}))
   assert bias.num_updates.numpy() == 1
@@ -116,7 +117,7 @@ def test_loss_in_a_dict_of_outputs():
 @pytest.mark.parametrize("max_weight", [None, 1.])
 def test_logs_reach_history_csv_and_tensorboard(max_weight, tmp_path):
   """The loss hardly falls while all is well: what is there to watch?"""
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   loss = UnbiasedPairwiseLoss(bias, max_weight=max_weight)
   history = fit(make_model(bias, loss=loss), make_data(), [
       PropensityEM(), tf.keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
@@ -148,11 +149,13 @@ def test_warm_up_takes_the_click_rates():
   clicks, positions = data[1][..., 0], data[1][..., 1]
   rates = np.array([clicks[positions == k + 1].mean()
                     for k in range(NUM_POSITIONS)])
-  bias = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8)
+  bias = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8,
+      trust_bias=None)
   fit(make_model(bias), data, [PropensityEM(warmup=100, step_size=1e-6)])
   np.testing.assert_allclose(
       bias.examination[0], .8 * rates / rates.max(), rtol=1e-4)
-  learned = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8)
+  learned = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8,
+      trust_bias=None)
   fit(make_model(learned), data, [PropensityEM(warmup=1)])
   assert np.abs(learned.examination - bias.examination).max() > .01
 
@@ -161,7 +164,7 @@ def test_averaging_of_a_single_batch():
   # From theta = .5 and beta = .5, both of two items unclicked: P(e) = 1/3.
   for averaging, expected in (("parameters", .5 - .1 * (.5 - 1 / 3)),
                               ("statistics", 1 / 3)):
-    bias = PositionBias(2, initial_examination=.5)
+    bias = PositionBias(2, initial_examination=.5, trust_bias=None)
     loss = UnbiasedPairwiseLoss(bias)
     bias.start_collecting()
     loss([[0., 0.]], tf.zeros([1, 2, 2]))
@@ -171,7 +174,7 @@ def test_averaging_of_a_single_batch():
 
 def test_a_position_without_observations_stays():
   for averaging in ("parameters", "statistics"):
-    bias = PositionBias(3, initial_examination=.5)
+    bias = PositionBias(3, initial_examination=.5, trust_bias=None)
     loss = UnbiasedPairwiseLoss(bias)
     bias.start_collecting()
     for _ in range(3):
@@ -208,7 +211,7 @@ def mixed_float16():
 def test_mixed_precision(heads, mixed_float16):
   features, feedback = make_data()
   feedback[..., 0] *= 7e4  # More than half precision can hold.
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   assert {v.dtype for v in bias.weights} == {tf.float32}
   model = make_model(
       bias, heads=heads,
@@ -228,7 +231,8 @@ def test_mixed_precision_with_a_half_precision_output(mixed_float16, packed):
   feedback = feedback if packed else feedback[..., 0]
   model = tf.keras.Sequential(
       [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
-  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS,
+      trust_bias=None)))
   with pytest.raises(ValueError, match=(
       "(?s)eedback came as float16.*make the last layer float32")):
     fit(model, (features, feedback))
@@ -242,7 +246,8 @@ def test_that_training_diverged_is_told_once():
   told = {}
   for value in (float("nan"), 1.):
     model = linear_model()
-    model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
+    model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS,
+        trust_bias=None)))
     model.set_weights([np.full_like(w, value) for w in model.get_weights()])
     callback = PropensityEM()
     callback.set_model(model)
@@ -262,13 +267,14 @@ def test_that_training_diverged_is_told_once():
 
 def test_a_forgotten_callback_is_noticed_in_fit():
   with pytest.warns(UserWarning, match=f"{FORGOTTEN}.*'forgotten'.*Pass "):
-    fit(make_model(PositionBias(NUM_POSITIONS, name="forgotten")),
+    fit(make_model(PositionBias(NUM_POSITIONS, name="forgotten",
+        trust_bias=None)),
         make_data(), [])
 
 
 def test_a_forgotten_callback_is_noticed_in_a_custom_loop():
   features, feedback = make_data(num_lists=8)
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   model, loss = make_model(bias), UnbiasedPairwiseLoss(bias)
 
   def step():
@@ -291,7 +297,7 @@ def test_no_warning_where_nothing_is_forgotten():
   data = make_data(num_lists=8)
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    model = make_model(PositionBias(NUM_POSITIONS))
+    model = make_model(PositionBias(NUM_POSITIONS, trust_bias=None))
     model.evaluate(*data, verbose=0)
     model.predict(data[0], verbose=0)
     fit(model, data)
@@ -304,7 +310,7 @@ def test_no_warning_where_nothing_is_forgotten():
 
 
 def test_starting_values_are_told_from_estimates():
-  bias = PositionBias(NUM_POSITIONS)
+  bias = PositionBias(NUM_POSITIONS, trust_bias=None)
   with pytest.warns(UserWarning, match="starting values: no EM step has run"):
     bias.propensities()
   fit(make_model(bias), make_data(num_lists=8))
@@ -314,8 +320,8 @@ def test_starting_values_are_told_from_estimates():
 
 
 def test_a_bias_layer_of_another_loss():
-  model = make_model(PositionBias(NUM_POSITIONS, name="right"))
-  other = PositionBias(NUM_POSITIONS, name="wrong")
+  model = make_model(PositionBias(NUM_POSITIONS, name="right", trust_bias=None))
+  other = PositionBias(NUM_POSITIONS, name="wrong", trust_bias=None)
   with pytest.raises(ValueError, match=(
       "'wrong' given to `PropensityEM` is not that of the model's loss, "
       "'right'.*Give both the same object")):
@@ -340,7 +346,7 @@ def test_overflow_is_told():
   for overflow in ("mask", "pool", "error"):
     model = linear_towers(1)
     model.compile("sgd", UnbiasedPairwiseLoss(
-        PositionBias(3, overflow=overflow)))
+        PositionBias(3, overflow=overflow, trust_bias=None)))
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter("always")
       if overflow == "error":
@@ -361,7 +367,7 @@ def test_overflow_of_contexts_warns():
   features, feedback = make_data(num_lists=8)
   packed = pack_feedback(
       feedback[..., 0], feedback[..., 1], contexts=np.arange(8) % 4).numpy()
-  bias = PositionBias(NUM_POSITIONS, num_contexts=2)
+  bias = PositionBias(NUM_POSITIONS, num_contexts=2, trust_bias=None)
   with pytest.warns(UserWarning, match=(
       r"4 positions and 2 contexts are left out \(16 in one batch\)")):
     history = fit(make_model(bias), (features, packed))
@@ -372,7 +378,7 @@ def test_overflow_of_contexts_warns():
 def test_lists_of_one_item_are_warned_of_once():
   """A loss stuck at exactly 0: each list had one item, and nothing said so."""
   model = linear_model()
-  loss = UnbiasedPairwiseLoss(PositionBias(1))
+  loss = UnbiasedPairwiseLoss(PositionBias(1, trust_bias=None))
   model.compile("sgd", loss)
   features, clicks = np.ones([8, 1, 2]), np.eye(8)[:, :1]
   with warnings.catch_warnings(record=True) as caught:
@@ -394,6 +400,6 @@ def test_class_weight_is_an_error(packed):
   # whether the position is above the feedback, of plain the first click.
   features, feedback = make_data()
   with pytest.raises(ValueError, match="`class_weight` has no meaning"):
-    fit(make_model(PositionBias(NUM_POSITIONS)),
+    fit(make_model(PositionBias(NUM_POSITIONS, trust_bias=None)),
         (features, feedback if packed else feedback[..., 0]),
         class_weight={k: 1. + k for k in range(NUM_POSITIONS)})

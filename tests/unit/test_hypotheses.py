@@ -93,7 +93,7 @@ def test_likelihood_of_browsing_users_is_that_of_the_patterns():
 
 def test_several_hypotheses_weigh_pairs_by_how_far_each_is_believed():
   rng = np.random.default_rng(5)
-  layer = PositionBias(K, trust_bias="auto")
+  layer = PositionBias(K)
   singles = []
   for model in layer.models:
     size = K * model.num_distances
@@ -134,7 +134,7 @@ def fit(world, seed=0, steps=250, heads=5, size=5):
       logits[..., np.newaxis], heads, -1)
   inputs = tf.keras.Input(y_pred.shape[1:])
   model = tf.keras.Model(inputs, tf.identity(inputs))
-  layer = PositionBias(size, trust_bias="auto")
+  layer = PositionBias(size)
   model.compile("sgd", UnbiasedPairwiseLoss(layer))
   history = model.fit(
       y_pred, clicks, batch_size=64, verbose=0, shuffle=False,
@@ -191,7 +191,7 @@ def test_with_scores_alone_each_hypothesis_has_a_shift():
 
 
 def test_other_numbers_of_heads_are_errors():
-  layer = PositionBias(3, trust_bias="auto")
+  layer = PositionBias(3)
   with pytest.raises(ValueError, match=(
       "`y_pred` must have 5 heads for the layer 'position_bias', a ranking "
       r"score and 4 relevance logit\(s\), .* but has 3 heads; see `bui")):
@@ -235,20 +235,26 @@ def test_a_seldom_seen_distance_borrows_from_its_position():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"trust_bias": "auto", "examination": [1., .5]},
-     "`trust_bias='auto'` finds out what users are like, but propensities are"),
-    ({"trust_bias": "auto", "trust_positive": .9, "trust_negative": .1},
-     "`trust_bias='auto'` finds out what users are like, but propensities are"),
+    ({"trust_positive": .9, "trust_negative": .1},
+     "`trust_bias='auto'` finds out what users are like, but their trust is"),
+    ({"examination": [1., .5], "trust_positive": .9, "trust_negative": .1},
+     "`trust_bias` is None"),
     ({"examination_model": "browsing", "examination": [1., .5]},
      "`examination_model='browsing'` learns its tables"),
     ({"examination_model": "browsing", "trust_bias": "pairwise"},
      "`examination_model='browsing'` learns its tables"),
     ({"examination_model": "cascade"}, "`examination_model` must be one of"),
-    ({"trust_bias": "auto", "initial_click_irrelevant": .1},
+    ({"initial_click_irrelevant": .1},
      "`initial_click_irrelevant` needs `trust_bias='position'`")])
 def test_arguments_that_do_not_fit(arguments, message):
   with pytest.raises(ValueError, match=message.replace("(", r"\(")):
     PositionBias(2, **arguments)
+
+
+def test_known_examination_leaves_one_model_of_users():
+  layer = PositionBias(2, examination=[1., .5])
+  assert layer.trust_bias is None and len(layer.models) == 1
+  assert len(PositionBias(2).models) == len(hypotheses.HYPOTHESES)
 
 
 def test_hypotheses_have_names_of_their_own():

@@ -15,7 +15,7 @@ _DATA = np.ones([4, 2, 3], np.float32), np.array([[1., 0.]] * 4, np.float32)
 
 def _model():
   model = scorers.build_model(3, hidden_units=[2])
-  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(2)))
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(2, trust_bias=None)))
   return model
 
 

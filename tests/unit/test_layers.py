@@ -13,7 +13,8 @@ THETA = [.8, .4, .2]
 
 
 def make(**arguments):
-  return PositionBias(**{"num_positions": 3, **arguments})
+  return PositionBias(
+      **{"num_positions": 3, "trust_bias": None, **arguments})
 
 
 @pytest.mark.parametrize("trust_bias", [None, "position", "pairwise"])

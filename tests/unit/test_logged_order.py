@@ -22,7 +22,8 @@ CURVE = [1.0, 0.5, 0.25, 0.2]
 
 def _bias(weight=0.25, relevance=(0.4, 0.3, 0.2, 0.1), **arguments):
   arguments.setdefault("examination", CURVE)
-  bias = PositionBias(K, logged_order_weight=weight, **arguments)
+  bias = PositionBias(K, logged_order_weight=weight,
+                      **{"trust_bias": None, **arguments})
   return _with_relevance(bias, np.tile(relevance, bias.num_contexts))
 
 
@@ -125,7 +126,7 @@ class TestTheWeightOfTheLoss:
         pytest.approx(float(UnbiasedPairwiseLoss(_bias(None))(*batch))))
 
   def test_relevance_is_what_em_saw(self):
-    bias = PositionBias(2, logged_order_weight=1.0)
+    bias = PositionBias(2, logged_order_weight=1.0, trust_bias=None)
     model = tf.keras.Sequential([tf.keras.layers.Dense(
         2, kernel_initializer="zeros", bias_initializer="zeros",
         input_shape=(2, 1))])
@@ -329,7 +330,7 @@ class TestGuardMessages:
       LoggedOrderGuard([]).set_model(_model(_bias(None)))
 
   def test_no_em(self):
-    bias = PositionBias(K, logged_order_weight=0.25)
+    bias = PositionBias(K, logged_order_weight=0.25, trust_bias=None)
     with pytest.raises(ValueError, match="^Without EM the layer "
                        "'position_bias' does not know .* give `fit` "
                        r"`ultra_tfr.callbacks.PropensityEM\(\)`, too.$"):

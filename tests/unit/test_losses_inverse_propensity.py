@@ -130,7 +130,8 @@ def test_a_learned_bias():
   with pytest.raises(
       ValueError, match="needs known propensities, but the bias layer 'mine' "
       "learns its own; give it `examination`, or use `UnbiasedPairwiseLoss`"):
-    InversePropensityLoss(PositionBias(2, name="mine"), _pairwise())
+    InversePropensityLoss(PositionBias(2, name="mine",
+        trust_bias=None), _pairwise())
 
 
 def test_a_misspelt_argument():

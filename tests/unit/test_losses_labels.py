@@ -119,7 +119,8 @@ def test_continuous_feedback_orders_pairs():
       [[0, 1], [2, 0], [2, 1]])
   model = linear_model(num_features=3)
   model.compile(tf.keras.optimizers.Adam(.1), UnbiasedPairwiseLoss(
-      PositionBias(3, initial_examination=.9), feedback="graded"))
+      PositionBias(3, initial_examination=.9,
+          trust_bias=None), feedback="graded"))
   features = np.eye(3)[np.newaxis]
   model.fit(features, dwell, epochs=20, verbose=0, callbacks=[PropensityEM()])
   scores = model.predict(features, verbose=0)[0]

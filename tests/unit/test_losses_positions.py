@@ -25,7 +25,7 @@ def count_by_position(bias, packed, scores):
 
 def test_positions_count_from_one():
   """Is 0 the first position, or a filler? Items moved to a wrong place."""
-  bias = PositionBias(3, initial_examination=.5)
+  bias = PositionBias(3, initial_examination=.5, trust_bias=None)
   clicks, scores = [[1., 0., 1.]], tf.zeros([1, 3])
   assert count_by_position(
       bias, pack_feedback(clicks, [[1, 2, 3]]), scores) == [1., 1., 1.]
@@ -45,7 +45,7 @@ def test_negative_positions_are_errors():
       r"unknown, but positions\[0, 2\] is -1.0")):
     pack_feedback([[1., 0., 1.]], [[1, 2, -1]])
   # Where values are not known, in a graph, such an item is left out.
-  bias = PositionBias(3, initial_examination=.5)
+  bias = PositionBias(3, initial_examination=.5, trust_bias=None)
   packed = tf.stack([[[1., 0., 1.]], [[1., 2., -1.]]], -1)
   assert count_by_position(bias, packed, tf.zeros([1, 3])) == [1., 1., 0.]
 
@@ -58,7 +58,7 @@ def test_positions_beyond_the_table(overflow, expected):
   One policy holds, the user's own, however the step is run.
   """
   bias = PositionBias(
-      3, initial_examination=[.8, .5, .3], overflow=overflow)
+      3, initial_examination=[.8, .5, .3], overflow=overflow, trust_bias=None)
   bias.start_collecting()
   packed = pack_feedback([[0., 1., 0., 1., 0.]], [[1, 2, 3, 4, 50]])
   scores = tf.constant([[.5, .1, -.3, .2, -.1]])
@@ -116,7 +116,7 @@ def test_gaps_between_positions_are_kept():
   expected = .9 ** 2 / .2 * sum(
       .5 / (1. - t / 2) for t in (.9, .8)) * np.log(2.)
   np.testing.assert_allclose(losses, [[0., 0., expected]], rtol=1e-5)
-  bias = PositionBias(5, initial_examination=theta)
+  bias = PositionBias(5, initial_examination=theta, trust_bias=None)
   assert count_by_position(
       bias, pack_feedback([[0., 0., 1.]], [[1, 2, 5]]),
       tf.zeros([1, 3])) == [1., 1., 0., 0., 1.]
@@ -158,7 +158,7 @@ def test_positions_do_not_reach_predictions():
   features = np.random.default_rng(0).normal(size=[8, 3, 2])
   clicks = np.eye(8, 3)
   model = linear_towers(2, heads=2)
-  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(3)))
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(3, trust_bias=None)))
   packed = pack_feedback(clicks, np.tile([[2, 1, 3]], [8, 1]))
   model.fit(features, packed, verbose=0, callbacks=[PropensityEM()])
   assert [i.name.split(":")[0] for i in model.inputs] == ["features"]

@@ -71,7 +71,7 @@ def test_weights_are_capped_and_what_that_takes_is_counted():
 def test_relevance_heads_learn_as_those_of_the_pairwise_loss():
   """The E step is the same one, whatever the ranking head is trained with."""
   heads = tf.constant([[[0.1, 0.4], [0.2, -0.3], [0.3, 1.0]]])
-  bias = PositionBias(3, initial_examination=CURVE)
+  bias = PositionBias(3, initial_examination=CURVE, trust_bias=None)
   y_true = [[0.0, 1.0, 0.0]]
   by_loss = []
   for loss in (_loss(bias), small_losses.UnbiasedPairwiseLoss(bias)):
@@ -90,7 +90,7 @@ def test_relevance_heads_learn_as_those_of_the_pairwise_loss():
      "weighs items, but `position_bias` has `trust_bias='pairwise'`")])
 def test_what_does_not_fit(inner, bias, message):
   with pytest.raises(ValueError, match=message):
-    _loss(PositionBias(3, **bias), inner)
+    _loss(PositionBias(3, **{"trust_bias": None, **bias}), inner)
 
 
 @pytest.mark.parametrize("heads, bias", [

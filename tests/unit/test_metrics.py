@@ -192,7 +192,8 @@ def test_equal_in_training_and_evaluation():
   names = ("ndcg", "mrr", "precision")
   model = build_model(2, num_heads=2, hidden_units=[])
   model.compile(
-      tf.keras.optimizers.SGD(0.), UnbiasedPairwiseLoss(PositionBias(4)),
+      tf.keras.optimizers.SGD(0.), UnbiasedPairwiseLoss(PositionBias(4,
+          trust_bias=None)),
       metrics=[on_ranking(METRICS[name]()) for name in names])
   history = model.fit(
       features, packed, batch_size=5, verbose=0,

@@ -106,7 +106,7 @@ def test_likelihood_is_highest_at_the_truth():
 
 @pytest.mark.smoke
 def test_likelihood_in_compile_and_saved(tmp_path):
-  bias, batch = PositionBias(SIZE), make_batch(3)
+  bias, batch = PositionBias(SIZE, trust_bias=None), make_batch(3)
   batch["contexts"] *= 0
   model = make_model(bias, metrics=[ClickLogLikelihood(bias)])
   data = batch["features"], packed(batch)

@@ -113,7 +113,7 @@ def test_nothing_to_divide_by(metric):
 
 
 def test_it_reads_the_current_propensities_and_does_not_touch_them():
-  bias = PositionBias(2, initial_examination=[0.8, 0.4])
+  bias = PositionBias(2, initial_examination=[0.8, 0.4], trust_bias=None)
   metric = CounterfactualMetric(bias)
   assert len(metric.variables) == 2
   arguments = [[0.0, 1.0]], [[1.0, 2.0]]
@@ -149,7 +149,7 @@ def test_in_compile_fit_and_evaluate():
 
 @pytest.mark.parametrize("name", ["saved_model", "model.keras"])
 def test_a_model_with_it_is_saved_and_loaded(name, tmp_path):
-  bias, batch = PositionBias(SIZE), make_batch(3)
+  bias, batch = PositionBias(SIZE, trust_bias=None), make_batch(3)
   batch["contexts"] *= 0
   model = make_model(bias, metrics=[CounterfactualMetric(bias, topn=3)])
   data = batch["features"], packed(batch)

@@ -67,7 +67,7 @@ def test_dual_learning(seed):
 
 @seeds
 def test_regression_em(seed):
-  bias = PositionBias(K)
+  bias = PositionBias(K, trust_bias=None)
   scores = _fit(RegressionEMLoss(bias), PropensityEM(), _logs(seed), seed)
   _assert_curve(bias.propensities()["examination"])
   np.testing.assert_allclose(tf.sigmoid(scores), BETA, atol=.1)

@@ -61,7 +61,7 @@ def _error(bias):
 
 @pytest.mark.parametrize("num_heads", [2, 1])
 def test_examination_is_recovered_by_fit(num_heads):
-  bias = ultra_tfr.layers.PositionBias(10)
+  bias = ultra_tfr.layers.PositionBias(10, trust_bias=None)
   model = _model(num_heads, bias)
   callback = ultra_tfr.callbacks.PropensityEM()
   _fit(model, _clicks(25_000, seed=0), callback, epochs=10)
@@ -75,7 +75,7 @@ def test_examination_is_recovered_by_fit_from_a_skilled_order():
   _, clicks, positions = data
   rates = np.array([clicks[positions == k].mean() for k in range(1, 11)])
   at_start = abs(rates / rates[0] - CURVE / CURVE[0]).max()
-  bias = ultra_tfr.layers.PositionBias(10)
+  bias = ultra_tfr.layers.PositionBias(10, trust_bias=None)
   _fit(_model(2, bias), data, ultra_tfr.callbacks.PropensityEM(), epochs=10)
   print("error of the click rates:", at_start, "of EM:", _error(bias))
   assert at_start > 0.1
@@ -84,7 +84,8 @@ def test_examination_is_recovered_by_fit_from_a_skilled_order():
 
 def test_examination_comes_closer_and_survives_further_fits():
   """An implementation set propensities back in each step: they never moved."""
-  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9)
+  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9,
+      trust_bias=None)
   model = _model(2, bias)
   callback = ultra_tfr.callbacks.PropensityEM()
   errors, previous = [], None
@@ -115,7 +116,8 @@ def test_examination_of_known_relevance_comes_closer_over_the_epochs():
   # The input is the output, so that tests decide on scores.
   inputs = tf.keras.Input([None, 2])
   model = tf.keras.Model(inputs, tf.identity(inputs))
-  bias = ultra_tfr.layers.PositionBias(5, initial_examination=.9)
+  bias = ultra_tfr.layers.PositionBias(5, initial_examination=.9,
+      trust_bias=None)
   model.compile("sgd", ultra_tfr.losses.UnbiasedPairwiseLoss(bias))
 
   def fit(**arguments):
@@ -140,7 +142,8 @@ def test_examination_of_known_relevance_comes_closer_over_the_epochs():
 
 def test_each_batch_goes_on_where_the_last_one_ended():
   """An implementation made propensities anew, at 0.9, in each step."""
-  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9)
+  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9,
+      trust_bias=None)
   model = _model(2, bias)
   seen = []
 
@@ -185,7 +188,8 @@ def test_padded_slots_are_not_counted_as_unclicked():
   y_true[0, :3] = [1, 0, 0]
   y_true[1] = 1
   y_true[1, 4] = 0
-  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.5)
+  bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.5,
+      trust_bias=None)
   _train_on(y_true, bias)
   # Without a click the posterior at theta = beta = 1/2 is 1/3.
   expected = np.ones(10)
@@ -197,7 +201,8 @@ def test_padded_slots_are_not_counted_as_unclicked():
 def test_a_position_that_is_never_shown_keeps_its_value():
   """Where only padding stood there is nothing to learn from."""
   y_true = np.array([[1, 0, -1], [0, 0, np.nan]], np.float32)
-  bias = ultra_tfr.layers.PositionBias(3, initial_examination=[0.9, 0.6, 0.3])
+  bias = ultra_tfr.layers.PositionBias(3, initial_examination=[0.9, 0.6, 0.3],
+      trust_bias=None)
   _train_on(y_true, bias, epochs=3)
   np.testing.assert_allclose(bias.examination.numpy()[0, 2], 0.3, rtol=1e-6)
 
@@ -207,7 +212,8 @@ def test_a_position_that_is_never_shown_keeps_its_value():
 def test_without_clicks_theta_falls_smoothly_and_nothing_is_nan(
     initial, averaging):
   """Batches without a click are common in small logs, and were NaN or lost."""
-  bias = ultra_tfr.layers.PositionBias(4, initial_examination=initial)
+  bias = ultra_tfr.layers.PositionBias(4, initial_examination=initial,
+      trust_bias=None)
   values = []
 
   class Watch(tf.keras.callbacks.Callback):
@@ -242,7 +248,7 @@ def test_without_clicks_theta_falls_smoothly_and_nothing_is_nan(
 
 def test_a_batch_without_clicks_has_no_pair_loss():
   """A loss of exactly 0 without clicks is right, and must not turn NaN."""
-  bias = ultra_tfr.layers.PositionBias(4)
+  bias = ultra_tfr.layers.PositionBias(4, trust_bias=None)
   scores = tf.constant([[1.0, -2.0, 0.5, 3.0]])
   loss = ultra_tfr.losses.UnbiasedPairwiseLoss(bias, head_weight=0.0)
   with tf.GradientTape() as tape:

@@ -52,5 +52,5 @@ def test_the_gain_shows_on_true_labels(seed):
     return _true_ndcg(model, features[num_train:], labels[num_train:])
 
   naive = true_ndcg(PositionBias(size, examination=[1.] * size), [], 1)
-  unbiased = true_ndcg(PositionBias(size), [PropensityEM()], 2)
+  unbiased = true_ndcg(PositionBias(size, trust_bias=None), [PropensityEM()], 2)
   assert unbiased > naive + .01

@@ -76,7 +76,8 @@ def _expectation(loss, chances, patterns=PATTERNS, weights=1.0):
 
 def _learned(cls, bias):
   return UnbiasedLoss(
-      PositionBias(3, **bias), cls(reduction="sum"), head_weight=0.0)
+      PositionBias(3, **{"trust_bias": None, **bias}), cls(reduction="sum"),
+      head_weight=0.0)
 
 
 def _known(cls):

@@ -72,7 +72,7 @@ def test_round_trip_by_json(trust):
 
 
 def test_a_layer_that_learns_does_not_change_the_bias():
-  layer = PositionBias(2)
+  layer = PositionBias(2, trust_bias=None)
   bias = bias_lib.Bias.of_layer("name", layer)
   before = bias.click_relevant.copy()
   layer.examination.assign([[0.5, 0.25]])

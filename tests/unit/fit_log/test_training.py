@@ -245,7 +245,7 @@ def test_validation_never_reaches_the_bias(method):
 
 @pytest.mark.parametrize("valid, weight", [(0.3, 0.25), (0, 0.0)])
 def test_without_validation_the_logged_order_has_no_weight(valid, weight):
-  layer = PositionBias(5, logged_order_weight=0.25)
+  layer = PositionBias(5, logged_order_weight=0.25, trust_bias=None)
   with click_logs.read(click_logs.small(), valid=valid) as log:
     checkpoints.KeepBest(log, "name", layer, has_guard=True).on_train_begin()
   assert float(layer.logged_order_weight) == weight
@@ -270,7 +270,7 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
 
   monkeypatch.setattr(checkpoints.KeepBest, "_predict", predict)
   monkeypatch.setattr(checkpoints.KeepBest, "_judge", judge)
-  layer = PositionBias(2)
+  layer = PositionBias(2, trust_bias=None)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
   keeper = checkpoints.KeepBest(log, "name", layer)
