@@ -84,6 +84,10 @@ class PositionBias(base.LearningLayer):
       high, EM finds the truth from 0.3.
     smoothing: observations that the mean click rate counts for at the start,
       and the mean of a position in each of its distances.
+    prior_clicks: clicks by which p1 of each position is drawn to a smooth curve
+      through all, and p0 to 0, see `core.em.shrink_to_evidence`: for small
+      logs, 20 or so. The M step knows the batches of late, some 20; where they
+      are the same few clicks again and again, it has to be as many times more.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` makes the callback raise.
@@ -113,7 +117,7 @@ class PositionBias(base.LearningLayer):
       initial_examination: ArrayLike = "click_rate",
       initial_scale: float = INITIAL_SCALE,
       initial_click_irrelevant: Optional[float] = None, smoothing: float = 20.0,
-      min_examination: float = 1e-3,
+      prior_clicks: float = 0.0, min_examination: float = 1e-3,
       overflow: Literal["mask", "pool", "error"] = "mask",
       logged_order_weight: Optional[float] = None, name: str = "position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
@@ -126,6 +130,7 @@ class PositionBias(base.LearningLayer):
         "initial_scale": checks.check_share("initial_scale", initial_scale),
         "initial_click_irrelevant": initial_click_irrelevant,
         "smoothing": checks.check_not_negative("smoothing", smoothing),
+        "prior_clicks": checks.check_not_negative("prior_clicks", prior_clicks),
         "min_examination": checks.check_share(
             "min_examination", min_examination),
         "overflow": overflow,
@@ -531,7 +536,7 @@ class PositionBias(base.LearningLayer):
 
   def _update_rule(self, model, averaging):
     own = {name: self._config[name] for name in (
-        "min_examination", "initial_scale", "smoothing")}
+        "min_examination", "initial_scale", "smoothing", "prior_clicks")}
     return em.UpdateRule(
         trust_bias="position" if self.trust_bias == AUTO else self.trust_bias,
         initial_click_irrelevant=model.hypothesis.click_irrelevant,

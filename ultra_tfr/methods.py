@@ -114,7 +114,7 @@ class Method:
         click_rate, INITIAL_SCALE, np.asarray(shares, np.float32))[0])
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
-            num_contexts=1):
+            num_contexts=1, prior_clicks=0.0):
     """Makes what `compile` and `fit` need.
 
     Args:
@@ -122,6 +122,7 @@ class Method:
       feedback: `"click"` or `"dwell"`.
       true_examination: `[K]`, for a method that is given it.
       num_contexts: contexts with a bias of their own.
+      prior_clicks: of a `PositionBias`, for a method `for_logs`.
 
     Returns:
       A tuple (loss, layer or None, list of callbacks).
@@ -138,13 +139,13 @@ class Method:
           "'unbiased'.")
     layer = None
     if self.layer is not None:
-      known = {}
+      known = {"prior_clicks": prior_clicks} if prior_clicks else {}
       if self.knows_examination:
         if true_examination is None:
           raise ValueError(
               "This method needs the true examination by position, which only "
               "a position-based click model has; choose another method.")
-        known = {"examination": true_examination}
+        known["examination"] = true_examination
       layer = self.layer(num_positions, num_contexts=num_contexts, **known)
     callbacks = [] if self.callback is None else [self.callback()]
     return self.loss(layer, feedback), layer, callbacks

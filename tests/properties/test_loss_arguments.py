@@ -34,6 +34,7 @@ LOSS_ARGUMENTS = {
     "min_gap": ("graded_two_heads", [0., 10.]),
     "pair_loss": ("ipw", ["logistic", "hinge"]),
     "head_weight": ("ipw_two_heads", [1., 0.]),
+    "annealing": ("ipw", [0, 2, 10]),
     "normalize_weights": ("ipw", [False, True]),
     "seed": ("ipw_sample", [1, 2]),
     "reduction": ("ipw", [tf.keras.losses.Reduction.AUTO,
@@ -70,6 +71,8 @@ def test_each_argument_of_the_loss_changes_the_outcome(argument):
     if argument == "name":
       assert loss.name == loss.get_config()["name"] == value
       return
+    if argument == "annealing":  # It is of batches of EM.
+      loss.position_bias.num_updates.assign(1.)
     tf.keras.utils.set_random_seed(0)
     outcomes.append(_value(PAIRWISE[name], loss))
   _differ(outcomes)
@@ -120,6 +123,7 @@ BIAS_ARGUMENTS = {
     "initial_scale": ({}, [.9, .5]),
     "initial_click_irrelevant": ({"trust_bias": "position"}, [.02, .3]),
     "smoothing": ({}, [20., 1.]),
+    "prior_clicks": ({"trust_bias": "position"}, [0., 20.]),
     "min_examination": ({}, [1e-3, .9]),
     "overflow": ({"num_positions": 3}, ["mask", "pool"]),
     "logged_order_weight": ({}, [None, .5, 2.]),

@@ -128,6 +128,7 @@ CONSTRUCTORS = {
         Constraint("initial_click_irrelevant", "in [0, 1)",
                    (1., -.5, _NAN, "0"), _TRUST),
         _not_negative("smoothing"), _not_negative("smoothing", (None,)),
+        _not_negative("prior_clicks"),
         _not_negative("logged_order_weight"),
     ), frozenset({"name"})),
     PropensityLogits: Constructor(
@@ -155,14 +156,15 @@ CONSTRUCTORS = {
             _one_of("pair_loss", "logistic", "hinge"), _cap(),
             Constraint("temperature", "greater than 0.0", (0., -1., _NAN)),
             _not_negative("tie_threshold"), _not_negative("min_gap"),
-            _not_negative("head_weight"),
+            _not_negative("head_weight"), _not_negative("annealing"),
         ), _LOSS_FREE | {"normalize_trust",
                          "normalize_weights", "seed"}),
     UnbiasedLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, trust_bias=None),
                  "loss": tfr.keras.losses.SoftmaxLoss()},
         (_BIAS, _instance("loss", "a `Loss`"), _cap(),
-         _not_negative("head_weight")), frozenset({"name"})),
+         _not_negative("head_weight"), _not_negative("annealing")),
+        frozenset({"name"})),
     InversePropensityLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, examination=.5),
                  "loss": tfr.keras.losses.SoftmaxLoss()},

@@ -10,6 +10,8 @@ from small_losses import inverse_loss
 from small_losses import learning_loss
 from small_losses import plain_loss
 from ultra_tfr.feedback import pack_feedback
+from ultra_tfr.layers import PositionBias
+from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import on_ranking
 
 # The losses that take weights, by what makes one.
@@ -77,3 +79,26 @@ def test_weights_move_with_their_documents():
       values.append(metric.result().numpy())
     results.append(values)
   np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("batches, power", [(0, 1.), (5, .5), (10, 1.)])
+def test_weights_grow_from_flat_while_em_is_young(batches, power):
+  """What EM says at first is far off: rankers learned relevance upside down."""
+  bias = PositionBias(2, trust_bias=None, initial_examination=[.5, .25])
+  bias.num_updates.assign(float(batches))
+  clicks, scores = [[1., 1.], [0., 1.]], tf.zeros([2, 2])
+  value = UnbiasedPairwiseLoss(bias, annealing=10, reduction="sum")(
+      clicks, scores)
+  # Of the pair (2, 1): P(e_1 | c_1 = 0) = .5 / 1.5 at beta = .5, 1 / .25 and
+  # 1 / .5 for examination, and the scale .5 squared.
+  weight = 1 / 3 / (.25 * .5) * .25
+  np.testing.assert_allclose(value, weight**power * np.log(2), rtol=1e-5)
+
+
+def test_weights_of_known_propensities_are_full_at_once():
+  bias = PositionBias(2, examination=[.5, .25])
+  bias.num_updates.assign(1.)
+  data = [[0., 1.]], tf.zeros([1, 2])
+  values = [float(UnbiasedPairwiseLoss(bias, annealing=n)(*data))
+            for n in (0, 10)]
+  assert values[0] == values[1]

@@ -28,6 +28,9 @@ FILES = (SCHEMA_FILE, _MODEL_FILE)
 # Of a step, for each pair of items: some float32 tensors and their gradients.
 _PAIR_BYTES = 40
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
+# Clicks of a position for which those of all positions count, and the batches
+# whose sums an M step has at its first step size, .05.
+_PRIOR_CLICKS, _LAST_BATCHES = 20.0, 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +190,10 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   loss, bias, callbacks = method.build(
       len(log.positions),
       "click" if log.feedback_kind == "binary" else "dwell",
-      num_contexts=len(log.contexts))
+      num_contexts=len(log.contexts),
+      # The M step knows the last batches, in which a small log comes again.
+      prior_clicks=_PRIOR_CLICKS * max(
+          1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])))
   method.start(model, bias, _highest_rate(log))
   callbacks = list(callbacks)
   keeper = checkpoints.KeepBest(log, method_name, bias, method.has_guard)
