@@ -90,9 +90,12 @@ def test_finished_runs_are_taken_and_others_added(folder):
     (["--json=no-such-folder/x.json"], "does not exist"),
     (["--index_base=0"],
      "--index_base is for LETOR files, but --dataset is synthetic; leave it"),
+    (["--suite=robustness", "--logger=weak"],
+     "--logger is of one world, but --suite has 26; leave one of them out."),
 ])
 def test_wrong_calls_get_one_sentence(words, message, tmp_path):
-  done = _run([*_TINY, "--methods=naive-pairwise", *words], tmp_path)
+  tiny = _TINY[:-1] if "--suite=robustness" in words else _TINY
+  done = _run([*tiny, "--methods=naive-pairwise", *words], tmp_path)
   assert done.returncode == 1
   assert message in done.stderr
   assert "Traceback" not in done.stderr
@@ -166,6 +169,23 @@ def test_peers_without_their_library(tmp_path):
   line, = every.stdout.splitlines()
   assert line.startswith("Without ") and "xgboost-unbiased" in line
   assert line.endswith("pip install 'ultra_tfr[peers]'.")
+
+
+@pytest.mark.slow
+def test_the_suite_of_all_worlds(tmp_path):
+  """Which users there are nobody knows: a table of one world says little."""
+  words = [*_TINY[:-1], "--suite=robustness", "--runs=1", "--jobs=2",
+           "--methods=naive-pairwise,oracle-pairwise,ipw-known"]
+  done = _run([*words, "--json=out.json", "--markdown=out.md"], tmp_path, 1500)
+  assert done.returncode == 0, done.stderr
+  assert "26 of 26: pbm-sparse, weak logger, click" in done.stdout
+  cells = json.loads((tmp_path / "out.json").read_text())["cells"]
+  assert len(cells) == 26
+  assert all({"naive-pairwise", "oracle-pairwise"} <= {*cell["ndcg@10"]}
+             for cell in cells)
+  table = (tmp_path / "out.md").read_text()
+  assert table.count("\n| ") == 28 and "ipw-known: worst case" in table
+  assert "--suite robustness" in table and "--click_model" not in table
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`ultra-tfr compare`: all methods on the same lists and users, with tests."""
 
 import contextlib
+import dataclasses
 import functools
 import os
 import shlex
@@ -17,6 +18,7 @@ from ultra_tfr.evaluation import plots
 from ultra_tfr.experiments import comparison
 from ultra_tfr.experiments import peers
 from ultra_tfr.experiments import processes
+from ultra_tfr.experiments import robustness
 from ultra_tfr.experiments import run as run_lib
 from ultra_tfr.experiments import tables
 from ultra_tfr.experiments.loggers import LOGGERS
@@ -29,6 +31,8 @@ from ultra_tfr.simulation.feedback_stream import FEEDBACK
 from ultra_tfr.version import __version__
 
 FLAGS = flags.FLAGS
+# Of --suite, where the flags are not given.
+_SUITE_RUNS, _SUITE_STEPS = 2, 1000
 
 
 def define_flags():
@@ -37,6 +41,10 @@ def define_flags():
       "dataset", "synthetic", "'synthetic' (made up, no download), "
       "'letor:FOLDER' (there a qid is a number: 007 and 7 are one query), or "
       "'tfds:NAME' such as tfds:mslr_web/10k_fold1.")
+  flags.DEFINE_enum(
+      "suite", None, ["robustness"], "Instead of one world, 26: five kinds of "
+      "users, three loggers, clicks and dwell, a linear ranker and rare clicks "
+      "(by default --runs 2, --steps 1000, and the methods of its table).")
   flags.DEFINE_list("feedback", ["click"], "Kinds of feedback: "
                     f"{', '.join(FEEDBACK)}.")
   flags.DEFINE_list(
@@ -70,12 +78,16 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  names = _all_methods() if FLAGS.methods == ["all"] else FLAGS.methods
+  if FLAGS.suite is not None:
+    _run_suite()
+    return
+  names = _all_of([*methods.METHODS, *peers.PEERS]) if (
+      FLAGS.methods == ["all"]) else FLAGS.methods
   world = comparison.World(
       FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
       train_queries=FLAGS.train_queries, data_seed=FLAGS.data_seed,
       **common.letor_options())
-  _check(world, names)
+  _check(world, names, FLAGS.feedback)
   with (contextlib.nullcontext() if FLAGS.plot is None else
         output.Folder(FLAGS.plot, "ultra-tfr compare", "--plot")) as plot_dir:
     _compare(world, names, plot_dir)
@@ -83,15 +95,27 @@ def main():
 
 def _compare(world, names, plot_dir):
   start = time.monotonic()
-  # Of the data and the code too, or old runs would be taken for new ones.
-  store = RunStore(FLAGS.runs_dir, {
-      **world.to_config(), "version": __version__,
-      "files": list(map(digest, comparison.files(world)))})
   # Seed by seed, so that a table of fewer seeds is complete early.
   runs = [Run(kind, name, seed)
           for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
           for kind in FLAGS.feedback for name in names
           if kind in comparison.find(name).feedback]
+  store, failed = _complete(world, runs)
+  _give_results(
+      world, names, runs, store, failed, time.monotonic() - start, plot_dir)
+  _raise_if_failed(failed, len(runs))
+
+
+def _complete(world, runs):
+  """Executes the runs that are not stored yet.
+
+  Returns:
+    A tuple of the `RunStore` and the error texts of the runs that failed.
+  """
+  # Of the data and the code too, or old runs would be taken for new ones.
+  store = RunStore(FLAGS.runs_dir, {
+      **world.to_config(), "version": __version__,
+      "files": list(map(digest, comparison.files(world)))})
   missing = [run for run in runs if _stored(store, run) is None]
   print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
         f"{store.folder} already.", flush=True)
@@ -110,13 +134,77 @@ def _compare(world, names, plot_dir):
     print(f"\n{done} of {len(runs)} runs are in {store.folder}; the same "
           "command goes on from there.", file=sys.stderr)
     raise
-  _give_results(
-      world, names, runs, store, failed, time.monotonic() - start, plot_dir)
+  return store, failed
+
+
+def _raise_if_failed(failed, count):
   if failed:
     raise ValueError(
-        f"{len(failed)} of {len(runs)} runs failed: "
+        f"{len(failed)} of {count} runs failed: "
         f"{'; '.join(map(str, failed))}. The others are kept: call the command "
         "again to repeat these alone.")
+
+
+def _run_suite():
+  for name in ("dataset", "feedback", "logger", "click_model", "hidden_units",
+               "plot", *common.LETOR_FLAGS):
+    if FLAGS[name].present:
+      raise ValueError(f"--{name} is of one world, but --suite has 26; leave "
+                       "one of them out.")
+  names = _all_of(robustness.METHODS) if FLAGS.methods == ["all"] else (
+      FLAGS.methods)
+  settings = dataclasses.replace(
+      common.settings(),
+      steps=FLAGS.steps if FLAGS["steps"].present else _SUITE_STEPS)
+  worlds = {
+      cell: cell.world(settings, FLAGS.train_queries, FLAGS.data_seed)
+      for cell in robustness.CELLS}
+  for cell, world in worlds.items():
+    _check(world, cell.methods(names), [cell.feedback])
+  count = FLAGS.runs if FLAGS["runs"].present else _SUITE_RUNS
+  start, found, all_failed, num_runs = time.monotonic(), {}, {}, 0
+  for i, (cell, world) in enumerate(worlds.items()):
+    print(f"\n{i + 1} of {len(worlds)}: {cell}", flush=True)
+    runs = [Run(cell.feedback, name, seed)
+            for seed in range(FLAGS.seed, FLAGS.seed + count)
+            for name in cell.methods(names)]
+    num_runs += len(runs)
+    store, failed = _complete(world, runs)
+    all_failed.update({f"{cell}, {run}": e for run, e in failed.items()})
+    found[cell] = {}
+    for run in runs:
+      result = _stored(store, run)
+      if result is not None:
+        found[cell].setdefault(run.method, {})[run.seed] = result
+  _give_suite(found, names, all_failed, time.monotonic() - start)
+  _raise_if_failed(all_failed, num_runs)
+
+
+def _give_suite(found, names, failed, seconds):
+  summary = robustness.Summary(found, names, FLAGS.select)
+  print("\n".join(["", *output.align(summary.rows("*{}")), "",
+                   *summary.sentences()]))
+  if FLAGS.markdown:
+    head, *body = summary.rows("**{}**")
+    lines = [head, ["---"] * len(head), *body]
+    _write_markdown(
+        ["### Robustness", "",
+         *(f"| {' | '.join(cells)} |" for cells in lines), "",
+         *(f"*   {line}" for line in summary.sentences()), "",
+         "NDCG@10 on true labels, means over runs; in brackets the share of "
+         "the way from `naive-pairwise` to `oracle-pairwise`; bold: the worst "
+         "case of a method, seen from `naive-pairwise`."],
+        [by_seed for by_method in found.values()
+         for by_seed in by_method.values()])
+  if FLAGS.json:
+    output.write(FLAGS.json, {
+        "suite": FLAGS.suite, "seconds": round(seconds, 1),
+        "versions": output.versions(), "failed": failed,
+        "cells": [{"world": str(cell), "ndcg@10": {
+            name: [run[FLAGS.select]["metrics"]["ndcg@10"]
+                   for run in by_seed.values()]
+            for name, by_seed in by_method.items()}}
+                  for cell, by_method in found.items()]})
 
 
 def _stored(store, run):
@@ -129,27 +217,28 @@ def _stored(store, run):
   return found
 
 
-def _all_methods():
-  absent = [name for name, peer in peers.PEERS.items() if not peer.can_load()]
+def _all_of(names):
+  """The names without peers whose libraries are not there, which it says."""
+  absent = [name for name in names
+            if name in peers.PEERS and not peers.PEERS[name].can_load()]
   if absent:
     print(f"Without {' and '.join(absent)}, whose libraries cannot be "
           "imported; get them with: pip install 'ultra_tfr[peers]'.",
           flush=True)
-  return [*methods.METHODS, *(name for name in peers.PEERS
-                              if name not in absent)]
+  return [name for name in names if name not in absent]
 
 
-def _check(world, names):
+def _check(world, names, feedback):
   if len(set(names)) < len(names) or not names:
     raise ValueError("--methods must name each method once, but is "
                      f"{','.join(names)!r}.")
-  for kind in FLAGS.feedback:
+  for kind in feedback:
     if kind not in FEEDBACK:
       raise ValueError(f"--feedback must be of {', '.join(FEEDBACK)}, but has "
                        f"{kind!r}.")
   if not FLAGS.dataset.startswith("letor:"):
     common.check_no_letor_flags(f"--dataset is {FLAGS.dataset}")
-  comparison.check(world, names, FLAGS.feedback)
+  comparison.check(world, names, feedback)
   common.check_outputs(
       ("json", "markdown"), [*comparison.files(world), FLAGS.plot and
                              os.path.join(FLAGS.plot, "examination-*.png")])
@@ -178,7 +267,12 @@ def _give_results(world, names, runs, store, failed, seconds, plot_dir):
             "those below .05."]
   print("\n".join(texts))
   if FLAGS.markdown:
-    _write_markdown(markdown, found)
+    _write_markdown([
+        *markdown, "NDCG on true labels, mean ± standard deviation over runs; "
+        "bold: the best that is no oracle. p: paired t-tests of the difference "
+        "to `unbiased`, over seeds and over test queries; ! marks those below "
+        ".05."], [by_seed for by_method in found.values()
+                  for by_seed in by_method.values()])
   if FLAGS.json:
     output.write(FLAGS.json, {
         **results.to_json(seconds), "world": world.to_config(),
@@ -205,18 +299,14 @@ def _details(table, names):
   return details
 
 
-def _write_markdown(lines, found):
+def _write_markdown(lines, by_seeds):
   versions = ", ".join(f"{name} {value}"
                        for name, value in output.versions().items())
-  spent = sum(result["seconds"] for by_method in found.values()
-              for by_seed in by_method.values()
+  spent = sum(result["seconds"] for by_seed in by_seeds
               for result in by_seed.values())
   with output.new_file(FLAGS.markdown) as file:
     file.write("\n".join([
-        *lines, "NDCG on true labels, mean ± standard deviation over runs; "
-        "bold: the best that is no oracle. p: paired t-tests of the difference "
-        "to `unbiased`, over seeds and over test queries; ! marks those below "
-        ".05.", "", "```shell", _command(), "```", "",
+        *lines, "", "```shell", _command(), "```", "",
         f"{versions}; {spent:.0f} s of training.", ""]))
 
 
@@ -226,6 +316,8 @@ def _command():
            "select", "train_queries", "data_seed",
            *common.TRAINING_FLAGS, "seed",
            *(name for name in common.LETOR_FLAGS if FLAGS[name].present)]
+  if FLAGS.suite is not None:
+    names = ["suite", *(name for name in names if FLAGS[name].present)]
   given = [
       f"--{name} {shlex.quote(FLAGS[name].serialize().partition('=')[2])}"
       for name in names]

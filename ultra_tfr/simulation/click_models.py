@@ -19,6 +19,9 @@ from ultra_tfr.simulation import base
 # Interpreting Clickthrough Data as Implicit Feedback", SIGIR 2005.
 _EXAMINATION = (.68, .61, .48, .34, .28, .20, .11, .10, .08, .06)
 
+# So that about one item in 200 is clicked.
+_SPARSE = .07
+
 # P(examination) by position (rows) and distance to the last click above, the
 # last column for none: Dupret & Piwowarski, SIGIR 2008, as used by the
 # toolbox of Tran, Yang & Ai, "ULTRA", CIKM 2021.
@@ -273,9 +276,26 @@ class DynamicBayesianModel(_SequentialModel):
             self.continuation * (1. - satisfied))
 
 
+def sparse_position_based_model(click_noise: float = .1,
+                                max_grade: int = 4) -> PositionBasedModel:
+  """Users who click one item in two hundred: most lists get no feedback.
+
+  Args:
+    click_noise: as in `PositionBasedModel`.
+    max_grade: likewise.
+
+  >>> sparse_position_based_model().examination(2).round(4).tolist()
+  [0.0476, 0.0427]
+  """
+  return PositionBasedModel(
+      np.multiply(_SPARSE, _EXAMINATION), click_noise=click_noise,
+      max_grade=max_grade)
+
+
 # The command line's names.
 CLICK_MODELS = {
     "pbm": PositionBasedModel,
+    "pbm-sparse": sparse_position_based_model,
     "ubm": UserBrowsingModel,
     "cascade": CascadeModel,
     "dbn": DynamicBayesianModel,
