@@ -113,7 +113,7 @@ def not_restored(reference, variables):
     A list of names; empty where the reference was not restored either.
 
   >>> from ultra_tfr.layers import PositionBias
-  >>> bias = PositionBias(2)
+  >>> bias = PositionBias(2, trust_bias=None)
   >>> not_restored(bias.num_updates, {"examination": bias.examination})
   []
   """

@@ -148,7 +148,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
         temperature=temperature, normalize_trust=normalize_trust,
         tie_threshold=tie_threshold, min_gap=min_gap, pair_loss=pair_loss,
         head_weight=head_weight, normalize_weights=normalize_weights,
-        seed=seed)))
+        annealing=annealing, seed=seed)))
     self.normalize_weights = self.options.normalize_weights
     if (position_bias.has_click_irrelevant and
         examination_posterior != "item"):
