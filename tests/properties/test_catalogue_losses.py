@@ -116,12 +116,13 @@ def test_wrong_heads(entry):
 
 
 def test_a_layer_of_another_loss():
-  layers = {entry.factory: entry.make_layer() for entry in LEARNING.values()
-            if isinstance(entry.factory, type) and entry.heads == 1}
+  entries = {entry.factory: entry for entry in LEARNING.values()
+             if isinstance(entry.factory, type)}
+  layers = {loss: entry.make_layer() for loss, entry in entries.items()}
   assert len(layers) == 7
   for loss, layer in itertools.product(layers, layers.values()):
     if type(layer) is type(layers[loss]):
       continue
     with pytest.raises(ValueError, match=(
         f"`position_bias` must be a `{type(layers[loss]).__name__}`, but is")):
-      loss(layer)
+      entries[loss].make(position_bias=layer)
