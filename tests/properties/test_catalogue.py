@@ -301,7 +301,7 @@ def test_numbers_of_any_width_are_numbers(entry):
 
   And a smoothing of an np.int64 ended in the first M step.
   """
-  other = _made_of_numpy(entry, np.int8, np.float16, max_weight=30., seed=3)
+  other = _made_of_numpy(entry, np.int16, np.float16, max_weight=30., seed=3)
   if "config" not in entry.lacks:
     json.dumps(other.get_config())
   entry.run(entry, entry.make_batch(), other)

@@ -278,7 +278,8 @@ def test_a_run_that_crashed_is_resumed(files, tmp_path):
 
 
 def test_the_logged_order_is_followed_by_held_out_feedback(files, tmp_path):
-  guarded = functools.partial(PositionBias, 8, logged_order_weight=0.25)
+  guarded = functools.partial(
+      PositionBias, 8, trust_bias=None, logged_order_weight=0.25)
   run = _pipeline(files, tmp_path, epochs=3, valid=None, position_bias=guarded)
   run.train_and_validate()
   weights = [0.25, *(log["logged_order_weight"] for log in run.logs)]

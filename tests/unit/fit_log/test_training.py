@@ -133,9 +133,10 @@ class _Stop(Exception):
 def test_what_the_training_is_made_of(feedback, kind, monkeypatch):
   seen, build = [], methods.Method.build
 
-  def record(method, num_positions, feedback, num_contexts):
-    seen.append((num_positions, feedback, num_contexts))
-    return build(method, num_positions, feedback, num_contexts=num_contexts)
+  def record(method, num_positions, feedback, num_contexts, prior_clicks):
+    seen.append((num_positions, feedback, num_contexts, prior_clicks))
+    return build(method, num_positions, feedback, num_contexts=num_contexts,
+                 prior_clicks=prior_clicks)
 
   def dataset(lists, batch_size, seed):
     seen.append((len(lists), batch_size, seed))
@@ -145,7 +146,8 @@ def test_what_the_training_is_made_of(feedback, kind, monkeypatch):
   monkeypatch.setattr(requests_lib.LoggedLists, "dataset", dataset)
   with pytest.raises(_Stop):
     _fit(seed=5, columns=click_logs.columns(feedback))
-  assert seen == [(5, kind, 2), (320, 64, 5)]
+  # The last 20 batches of 64 have each of the 320 requests four times.
+  assert seen == [(5, kind, 2, 80.0), (320, 64, 5)]
 
 
 # Weights.
@@ -209,7 +211,7 @@ def test_rows_of_weight_0_change_nothing(weights):
 def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
   rates = []
   monkeypatch.setattr(scorers, "start_relevance",
-                      lambda model, rate: rates.append(rate))
+                      lambda model, rate: rates.append(float(rate[0])))
   table = click_logs.small()
   _weighted(table, weights, settings=trainer.Settings(
       hidden_units=(2,), batch_size=8, steps=1))
@@ -219,7 +221,9 @@ def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
          click_logs.POSITIONS.index(row["rank"])] += weight / weights.mean()
   share = sums[1].sum() / sums.sum()
   smooth = (sums[1] + 20 * share) / (sums.sum(axis=0) + 20)
-  assert rates == [pytest.approx(smooth.max() / 0.9)]
+  # Less what the first hypothesis puts down to irrelevant items, p0 / p1.
+  rate = smooth.max() / 0.9
+  assert rates == [pytest.approx((rate - 0.02) / (1 - 0.02))]
 
 
 # Validation.
@@ -251,9 +255,14 @@ def test_without_validation_the_logged_order_has_no_weight(valid, weight):
   assert float(layer.logged_order_weight) == weight
 
 
-def _found(value):
-  """A validation of two requests that agree on the value."""
-  return checkpoints.Validation(np.full(2, value), np.ones(2), -1.0)
+def _judged(value):
+  """DCG and gain of two requests that agree on the value."""
+  return np.full((1, 2), value), np.ones(2)
+
+
+def _validation(keeper, dcg, gain, *_):
+  del keeper
+  return checkpoints.Validation(dcg, gain, -1.0)
 
 
 @pytest.mark.parametrize("values, kept", [
@@ -263,13 +272,14 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   def predict(keeper):
     return int(keeper.model.get_weights()[1][0])
 
-  def judge(keeper, epoch, bias):
-    del keeper
+  def judge(keeper, epoch, bias, with_logged=False):
+    del keeper, with_logged
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
-    return _found(values[epoch] if is_last else 2.0 - epoch)
+    return _judged(values[epoch] if is_last else 2.0 - epoch)
 
   monkeypatch.setattr(checkpoints.KeepBest, "_predict", predict)
   monkeypatch.setattr(checkpoints.KeepBest, "_judge", judge)
+  monkeypatch.setattr(checkpoints.KeepBest, "_validation", _validation)
   layer = PositionBias(2, trust_bias=None)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
@@ -294,7 +304,8 @@ def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   results = iter([0.5, np.nan, 0.9, 0.1])
   monkeypatch.setattr(checkpoints.KeepBest, "_predict", lambda keeper: None)
   monkeypatch.setattr(checkpoints.KeepBest, "_judge",
-                      lambda *_: _found(next(results)))
+                      lambda *_, with_logged: _judged(next(results)))
+  monkeypatch.setattr(checkpoints.KeepBest, "_validation", _validation)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
   keeper = checkpoints.KeepBest(log, "name", None)
