@@ -85,9 +85,9 @@ class PositionBias(base.LearningLayer):
     smoothing: observations that the mean click rate counts for at the start,
       and the mean of a position in each of its distances.
     prior_clicks: clicks by which p1 of each position is drawn to a smooth curve
-      through all, and p0 to 0, see `core.em.shrink_to_evidence`: for small
-      logs, 20 or so. The M step knows the batches of late, some 20; where they
-      are the same few clicks again and again, it has to be as many times more.
+      through all, and p0 to 0, see `core.shrinkage.shrink_to_evidence`: for
+      small logs, 20 or so. The M step knows the last 20 batches or so; it has
+      to be more where these hold the same clicks several times.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` makes the callback raise.

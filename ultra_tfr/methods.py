@@ -7,7 +7,6 @@ from typing import Callable
 from typing import Optional
 import warnings
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
@@ -22,9 +21,7 @@ from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.baselines.shallow_tower import ShallowTower
 from ultra_tfr.baselines.shallow_tower import ShallowTowerLoss
 from ultra_tfr.callbacks import PropensityEM
-from ultra_tfr.core import em
 from ultra_tfr.hypotheses import HYPOTHESES
-from ultra_tfr.layers import INITIAL_SCALE
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import INITIAL_WEIGHT
 from ultra_tfr.losses import InversePropensityLoss
@@ -110,8 +107,7 @@ class Method:
     # What irrelevant items explain differs by hypothesis.
     shares = [model.hypothesis.click_irrelevant for model in layer.models] if (
         isinstance(layer, PositionBias) and layer.has_click_irrelevant) else 0.0
-    scorers.start_relevance(model, em.relevance_start(
-        click_rate, INITIAL_SCALE, np.asarray(shares, np.float32))[0])
+    scorers.start_relevance(model, click_rate, shares)
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
             num_contexts=1, prior_clicks=0.0):

@@ -13,8 +13,10 @@ import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
+from ultra_tfr.core import em
 from ultra_tfr.core import feature_scale
 from ultra_tfr.feedback import HEADS
+from ultra_tfr.layers import INITIAL_SCALE
 
 RANKING_LAYER = "ranking_scores"
 RELEVANCE_LAYER = "relevance_logits"
@@ -226,8 +228,8 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
   return tf.keras.Model(inputs, output)
 
 
-def start_relevance(model, probability):
-  """Starts the relevance head near a probability, instead of at one half.
+def start_relevance(model, click_rate, click_irrelevant=0.0):
+  """Starts the relevance head where it explains clicks, instead of at one half.
 
   In a model with scores alone the score is the relevance logit, and it also
   starts flat, the same for all items: what a random start says of items that
@@ -235,22 +237,25 @@ def start_relevance(model, probability):
 
   Args:
     model: a model made by `build_model`.
-    probability: of relevance, or `[S]`, one for each relevance logit, in
-      (0, 1); see `core.em.relevance_start`.
+    click_rate: the rate of feedback at the most clicked position, where EM
+      starts from `layers.INITIAL_SCALE`.
+    click_irrelevant: p0 as a share of p1 where EM starts, or `[S]`, one for
+      each relevance logit; see `core.em.relevance_start`.
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
-  >>> start_relevance(model, 0.1)
+  >>> start_relevance(model, 0.09)
   >>> tf.sigmoid(model(tf.zeros([1, 1, 5]))[0, 0, 1]).numpy().round(3)
   0.1
   """
-  probability = np.asarray(probability, np.float64)
-  logits = np.log(probability / (1.0 - probability)).astype(np.float32)
+  probability = em.relevance_start(
+      click_rate, INITIAL_SCALE, tf.constant(click_irrelevant))[0]
+  logits = tf.math.log(probability) - tf.math.log1p(-probability)
   if RELEVANCE_LAYER in [layer.name for layer in model.layers]:
     last = model.get_layer(RELEVANCE_LAYER).layers[-1]
   else:
     last = model.get_layer(RANKING_LAYER).layers[-1]
     last.kernel.assign(tf.zeros_like(last.kernel))
-  last.bias.assign(np.broadcast_to(logits, last.bias.shape))
+  last.bias.assign(tf.broadcast_to(logits, last.bias.shape))
 
 
 def ranking_model(model):

@@ -95,7 +95,7 @@ def test_relevance_head_alone_starts_at_a_probability(heads):
   model = scorers.build_model(5, num_heads=heads, hidden_units=[4])
   features = np.random.default_rng(0).normal(size=[2, 3, 5])
   before = model(features).numpy()
-  scorers.start_relevance(model, 0.2)
+  scorers.start_relevance(model, 0.2 * 0.9)  # EM starts at .9.
   moved = model(features).numpy() - before
   np.testing.assert_allclose(
       moved, np.log(0.25) * (np.arange(heads) == 1) + np.zeros([2, 3, heads]),
@@ -105,7 +105,7 @@ def test_relevance_head_alone_starts_at_a_probability(heads):
 @pytest.mark.parametrize("hidden_units", [[], [4]])
 def test_scores_that_are_relevance_logits_start_flat(hidden_units):
   model = scorers.build_model(5, hidden_units=hidden_units)
-  scorers.start_relevance(model, 0.2)
+  scorers.start_relevance(model, 0.2 * 0.9)  # EM starts at .9.
   features = np.random.default_rng(0).normal(size=[2, 3, 5])
   np.testing.assert_allclose(model(features), np.full([2, 3], np.log(0.25)),
                              atol=1e-6)
