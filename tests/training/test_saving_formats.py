@@ -45,7 +45,7 @@ def test_all_is_kept_or_refused(outcomes, strategy, layers, kind):
 def test_the_metrics_of_a_loaded_model_read_the_layer_of_its_loss(
     tmp_path, name):
   """They had one of their own, with the values that EM starts from."""
-  bias = PositionBias(2)
+  bias = PositionBias(2, trust_bias=None)
   model = scorers.build_model(3, hidden_units=[])
   model.compile("sgd", UnbiasedPairwiseLoss(bias),
                 metrics=[CounterfactualMetric(bias)])
