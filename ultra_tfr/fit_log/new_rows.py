@@ -59,9 +59,11 @@ def score_frame(fitted: Any, frame: Any) -> Any:
   for _, rejected in scorer.batches():
     if rejected:
       _, row, reason = rejected[0]
+      value, _ = scorer.examples.get(reason, (None, ""))
+      shown = "" if value is None else f", such as {value!r:.60}"
       raise ValueError(
-          f"`frame`: row {row}, counted from 1, cannot be scored: {reason}; "
-          "mend it or leave it out.")
+          f"`frame`: row {row}, counted from 1, cannot be scored: {reason}"
+          f"{shown}; mend it or leave it out.")
   return frame[[]].assign(**{SCORE: scorer.scores(), RANK: scorer.ranks()})
 
 
