@@ -40,7 +40,8 @@ setup(
     long_description=_read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=find_packages(include=["ultra_tfr*"]),
+    packages=find_packages(include=["ultra_tfr", "ultra_tfr.*"]),
+    py_modules=["ultra_tfr_start"],
     package_data={"ultra_tfr": ["py.typed"]},
     python_requires=">=3.9,<3.14",
     install_requires=[
@@ -68,7 +69,7 @@ setup(
                  f"mypy>=2; {_MODERN}", *_PEERS],
     },
     entry_points={
-        "console_scripts": ["ultra-tfr = ultra_tfr.cli:run"],
+        "console_scripts": ["ultra-tfr = ultra_tfr_start:run"],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

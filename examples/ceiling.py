@@ -59,8 +59,8 @@ class TruePreferenceLoss(tf.keras.losses.Loss):
 
 def main(_):
   methods.METHODS["ceiling"] = methods.Method(
-      "pairwise loss weighted by the true P(r_a > r_b)",
-      lambda layer, feedback: TruePreferenceLoss(), learn_from="labels")
+      lambda layer, feedback: TruePreferenceLoss(), learn_from="labels",
+      summary="pairwise loss weighted by the true P(r_a > r_b)")
   train, valid, test = synthetic.generate(2000, seed=_DATA_SEED.value)
   found = []
   for seed in range(_RUNS.value):

@@ -9,6 +9,9 @@ from typing import Optional
 
 import numpy as np
 
+# What a ranker of a click log is in: its description, and its weights.
+FITTED_FILES = ("log.json", "training_model.keras")
+
 
 def memory() -> int:
   """Bytes of memory of this machine, or a guess."""
@@ -16,6 +19,31 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   except (AttributeError, OSError, ValueError):
     return 1 << 34
+
+
+def check_file(path: Any, kind: str) -> None:
+  """Raises a `FileNotFoundError` if a path is none of a file.
+
+  Args:
+    path: the path.
+    kind: what the file should be.
+
+  >>> check_file("none.txt", "LETOR file")
+  Traceback (most recent call last):
+  FileNotFoundError: There is no file none.txt; give the path of an existing ...
+  """
+  if not os.path.isfile(path):
+    raise FileNotFoundError(
+        f"There is no file {path}; give the path of an existing {kind}.")
+
+
+def check_fitted(folder: str) -> None:
+  """Raises a `ValueError` unless a folder holds what `FittedLog.save` wrote."""
+  for name in FITTED_FILES:
+    if not os.path.exists(os.path.join(folder, name)):
+      raise ValueError(
+          f"{folder}: there is no {name}, so this is no --model_dir of "
+          "`ultra-tfr fit-log`; train one first.")
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -1,27 +1,59 @@
 """The command line: `ultra-tfr COMMAND [flags]`."""
 
+import difflib
 import importlib
+import importlib.metadata
 import os
 import signal
 import sys
 import threading
+from typing import NamedTuple
 
 from absl import app
 from absl import flags
 
 from ultra_tfr import output
+from ultra_tfr import startup
 from ultra_tfr import version
+from ultra_tfr.commands import help_text
+
+
+class _Command(NamedTuple):
+  """What a command does, and a call of it."""
+  summary: str
+  example: str
+
 
 COMMANDS = {
-    "demo": "train naive, unbiased and oracle rankers on made-up data",
-    "train": "train a method on LETOR files with simulated feedback",
-    "compare": "train all methods on simulated feedback, and compare them",
-    "fit-log": "train a ranker on a click log, and report position bias",
-    "score": "rank new items by a model of fit-log",
-    "diagnose": "report the position bias of a click log",
-    "evaluate-log": "judge rankers by a click log, without labels",
-    "simulate-ab": "let two rankers serve simulated users, and compare",
+    "demo": _Command(
+        "train naive, unbiased and oracle rankers on made-up data",
+        "ultra-tfr demo --plot curves.png"),
+    "train": _Command(
+        "train a method on LETOR files with simulated feedback",
+        "ultra-tfr train --train train.txt --test test.txt --model_dir model"),
+    "compare": _Command(
+        "train all methods on simulated feedback, and compare them",
+        "ultra-tfr compare --methods naive-pairwise,unbiased --runs 2"),
+    "fit-log": _Command(
+        "train a ranker on a click log, and report position bias",
+        "ultra-tfr fit-log --log clicks.parquet --query session \\\n"
+        "  --position rank --feedback click --features 'f_*' --model_dir shop"),
+    "score": _Command(
+        "rank new items by a model of fit-log",
+        "ultra-tfr score --log new.parquet --model_dir shop --out scores.csv"),
+    "diagnose": _Command(
+        "report the position bias of a click log",
+        "ultra-tfr diagnose --log clicks.parquet --model_dir shop"),
+    "evaluate-log": _Command(
+        "judge rankers by a click log, without labels",
+        "ultra-tfr evaluate-log --log later.parquet --model_dir shop"),
+    "simulate-ab": _Command(
+        "let two rankers serve simulated users, and compare",
+        "ultra-tfr simulate-ab --method naive-pairwise,unbiased"),
 }
+# The distributions whose versions a report of a problem needs.
+_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-keras",
+                  "tensorflow-ranking", "numpy")
 
 
 def run(argv=None):
@@ -39,22 +71,23 @@ def run(argv=None):
     print(_usage())
     raise SystemExit(0 if name else 2)
   if name == "--version":
-    print(f"ultra-tfr {version.__version__}")
+    print(_versions())
     raise SystemExit(0)
   if name not in COMMANDS:
-    print(f"ultra-tfr: there is no command {name!r}.\n\n{_usage()}",
-          file=sys.stderr)
+    nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+    meant = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    print(f"ultra-tfr: there is no command {name!r}{meant}\n"
+          "See `ultra-tfr --help`.", file=sys.stderr)
     raise SystemExit(2)
   # Flags are global in absl, so only the chosen command defines its own.
   command = importlib.import_module(
       f"ultra_tfr.commands.{name.replace('-', '_')}")
+  before = set(flags.FLAGS)
   command.define_flags()
   if {"-h", "--help", "-help"} & set(argv[2:]):
     # absl's own help knows the flags of the main module only.
-    print(f"ultra-tfr {name}: {COMMANDS[name]}\n")
-    print(flags.FLAGS.module_help(command))
-    for shared in ("click_logs", "common"):
-      print(flags.FLAGS.module_help(f"ultra_tfr.commands.{shared}"))
+    print(help_text.describe(name, *COMMANDS[name], [
+        flag for flag in flags.FLAGS if flag not in before]))
     raise SystemExit(0)
 
   def parse(words):
@@ -71,6 +104,8 @@ def run(argv=None):
       raise app.UsageError(
           f"`ultra-tfr {name}` takes flags only, but got {words[1]!r}.")
     _end_by_signals(name)
+    if not flags.FLAGS["verbosity"].present:
+      startup.be_quiet()
     try:
       with output.errors_of(None):
         command.main()
@@ -112,12 +147,28 @@ def _sentence(error):
   return output.printable(str(error))
 
 
+def _versions():
+  """What a report of a problem needs."""
+  lines = [f"ultra-tfr {version.__version__}",
+           f"Python {sys.version.split()[0]}"]
+  for name in _DISTRIBUTIONS:
+    try:
+      lines.append(f"{name} {importlib.metadata.version(name)}")
+    except importlib.metadata.PackageNotFoundError:
+      pass
+  return "\n".join(lines)
+
+
 def _usage():
   width = max(map(len, COMMANDS))
-  lines = [f"  {name.ljust(width)}  {what}" for name, what in COMMANDS.items()]
-  return ("Usage: ultra-tfr COMMAND [flags]\n\nCommands:\n" +
-          "\n".join(lines) +
-          "\n\n`ultra-tfr COMMAND --help` lists the flags of a command.")
+  lines = ["Usage: ultra-tfr COMMAND [flags]", "", "Commands:", *(
+      f"  {name.ljust(width)}  {command.summary}"
+      for name, command in COMMANDS.items()), "", "Examples:"]
+  for command in COMMANDS.values():
+    lines += [f"  {line}" for line in command.example.splitlines()]
+  return "\n".join([
+      *lines, "", "`ultra-tfr COMMAND --help` lists the flags of a command, "
+      "`ultra-tfr --version`", "the versions of what it runs on."])
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ import functools
 from typing import Any
 from typing import Callable
 from typing import Optional
-import warnings
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
+from ultra_tfr import choices
 from ultra_tfr import scorers
 from ultra_tfr.baselines.dual_learning import DualLearningLoss
 from ultra_tfr.baselines.dual_learning import PropensityLogits
@@ -28,7 +28,7 @@ from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
-CLICK, DWELL = FEEDBACK = ("click", "dwell")
+CLICK, DWELL = FEEDBACK = choices.FEEDBACK
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Method:
   """How one method learns.
 
   Attributes:
-    summary: one line for people.
     loss: makes the Keras loss from (layer or None, kind of feedback).
     learn_from: `"feedback"`, `"labels"` or `"clicks_examined"`, see
       `FeedbackStream.dataset`.
@@ -53,11 +52,11 @@ class Method:
     starts_relevance: `start` gives the model a chance of relevance.
     for_logs: it can be trained on a click log: it learns from feedback alone,
       with a bias for each context or without one.
+    summary: one line for people, of `choices.METHODS`.
     has_guard: the layer has a `logged_order_weight`, which a
       `logged_order.LoggedOrderGuard` moves.
   """
 
-  summary: str
   loss: Callable[[Any, str], tf.keras.losses.Loss]
   learn_from: str = "feedback"
   num_heads: int = 1
@@ -69,6 +68,7 @@ class Method:
   callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
   starts_relevance: bool = False
   for_logs: bool = False
+  summary: str = ""
   has_guard: bool = False
 
   @property
@@ -217,39 +217,39 @@ def _click_and_dwell(layer, feedback):
   return ShallowTowerLoss(layer, predicts="click+value")
 
 
-def _paper_method(summary, use_metric, trust_bias):
+def _paper_method(use_metric, trust_bias):
   """Starting point and step sizes are the paper's, equation (20)."""
   return Method(
-      summary, _paper(use_metric), num_heads=3, estimates_examination=True,
+      _paper(use_metric), num_heads=3, estimates_examination=True,
       layer=functools.partial(PositionBias, trust_bias=trust_bias,
                               initial_examination=0.9),
       callback=functools.partial(PropensityEM, averaging="parameters",
                                  step_size=0.05, step_decay=0.05),
-      starts_relevance=True, for_logs=True)
+      starts_relevance=True)
 
 
-def _em_method(summary, loss, num_heads, layer, feedback=FEEDBACK,
+def _em_method(loss, num_heads, layer, feedback=FEEDBACK,
                starts_relevance=True, num_relevance=1):
   return Method(
-      summary, loss, num_heads=num_heads, feedback=feedback, layer=layer,
+      loss, num_heads=num_heads, feedback=feedback, layer=layer,
       estimates_examination=True, callback=PropensityEM,
       starts_relevance=starts_relevance, num_relevance=num_relevance)
 
 
-def _unbiased_method(summary, layer, has_guard=False,
+def _unbiased_method(layer, has_guard=False,
                      examination_posterior="item", num_relevance=1):
   """Ours, of feedback of either kind; the guard starts at its own weight."""
   if has_guard:
     layer = functools.partial(layer, logged_order_weight=INITIAL_WEIGHT)
   return dataclasses.replace(
-      _em_method(summary, _unbiased(examination_posterior), 2, layer,
+      _em_method(_unbiased(examination_posterior), 2, layer,
                  num_relevance=num_relevance),
-      for_logs=True, has_guard=has_guard)
+      has_guard=has_guard)
 
 
-def _tower_method(summary, loss, modes, feedback=(DWELL,)):
+def _tower_method(loss, modes, feedback=(DWELL,)):
   return Method(
-      summary, loss, num_heads=len(modes), feedback=feedback,
+      loss, num_heads=len(modes), feedback=feedback,
       layer=functools.partial(ShallowTower, modes=modes),
       estimates_examination="product" in modes, callback=PropensityEM,
       starts_relevance=len(modes) > 1)
@@ -258,85 +258,56 @@ def _tower_method(summary, loss, modes, feedback=(DWELL,)):
 _TrustByPosition = functools.partial(PositionBias, trust_bias="position")
 _ByPosition = functools.partial(PositionBias, trust_bias=None)
 
-METHODS = {
-    "oracle-pairwise": Method(
-        "pairwise loss on true labels: the upper bound", _pairwise,
-        learn_from="labels"),
-    "oracle-pointwise": Method(
-        "squared error of true labels", _squared, learn_from="labels"),
-    "oracle-clicks": Method(
-        "pairwise loss on clicks of users who examine everything", _pairwise,
-        learn_from="clicks_examined"),
-    "naive-pairwise": Method(
-        "pairwise loss on feedback as if it were relevance", _pairwise,
-        for_logs=True),
-    "naive-pointwise": Method(
-        "pointwise loss on feedback as if it were relevance", _pointwise),
-    "naive-lambda": Method(
-        "pairwise loss with NDCG weights as if it were relevance", _lambda),
+_METHODS = {
+    "oracle-pairwise": Method(_pairwise, learn_from="labels"),
+    "oracle-pointwise": Method(_squared, learn_from="labels"),
+    "oracle-clicks": Method(_pairwise, learn_from="clicks_examined"),
+    "naive-pairwise": Method(_pairwise),
+    "naive-pointwise": Method(_pointwise),
+    "naive-lambda": Method(_lambda),
     "ipw-known": Method(
-        "pairwise loss weighted by 1 / (true examination)", _known,
-        layer=PositionBias, knows_examination=True),
+        _known, layer=PositionBias, knows_examination=True),
     "unbiased": _unbiased_method(
-        "closed-form weights, EM of four kinds of users; keeps a strong order",
         PositionBias, has_guard=True, num_relevance=len(HYPOTHESES)),
     "unbiased-bayes": _unbiased_method(
-        "Bayes-IPW, pairwise trust bias by EM",
         functools.partial(PositionBias, trust_bias="pairwise"),
         examination_posterior="prior"),
-    "unbiased-ipw": _unbiased_method("IPW, examination by EM", _ByPosition),
+    "unbiased-ipw": _unbiased_method(_ByPosition),
     "unbiased-softmax": _em_method(
-        "softmax loss with weights of items, EM of four kinds of users",
         _softmax, 2, PositionBias, num_relevance=len(HYPOTHESES)),
-    "paper-opt": _paper_method(
-        "loss_opt as published: Bayes-IPW with NDCG weights", True, "pairwise"),
-    "paper-bayes": _paper_method(
-        "loss_Bayes-IPW as published", False, "pairwise"),
-    "paper-ipw": _paper_method("loss_IPW as published", False, None),
+    "paper-opt": _paper_method(True, "pairwise"),
+    "paper-bayes": _paper_method(False, "pairwise"),
+    "paper-ipw": _paper_method(False, None),
     "regression-em": _em_method(
-        "regression EM: cross-entropy against P(relevant | click)",
         _for_clicks(RegressionEMLoss), num_heads=1, layer=_ByPosition,
         feedback=(CLICK,)),
     "dla": Method(
-        "dual learning: scores and propensities weigh each other",
         _for_clicks(DualLearningLoss), feedback=(CLICK,),
         layer=PropensityLogits, estimates_examination=True,
         callback=PropensityEM),
     "pairwise-debiasing": Method(
-        "pairwise loss over t+ t-, ratios by position (Unbiased LambdaMART)",
         _for_clicks(PairwiseDebiasingLoss), feedback=(CLICK,),
         layer=ClickRatios, callback=PropensityEM),
     "trust-affine": _em_method(
-        "cross-entropy of clicks corrected for examination and trust",
         _for_clicks(AffineCorrectionLoss), num_heads=1, layer=_TrustByPosition,
         feedback=(CLICK,), starts_relevance=False),
-    "baseline-v1": _tower_method(
-        "V1: position added to the prediction of the feedback", _synthesised,
-        ["additive"], FEEDBACK),
-    "baseline-v2": _tower_method(
-        "V2: click with position added, plus dwell", _click_and_dwell,
-        ["additive", None]),
-    "baseline-v3": _tower_method(
-        "V3: click by PAL, plus dwell", _click_and_dwell, ["product", None]),
+    "baseline-v1": _tower_method(_synthesised, ["additive"], FEEDBACK),
+    "baseline-v2": _tower_method(_click_and_dwell, ["additive", None]),
+    "baseline-v3": _tower_method(_click_and_dwell, ["product", None]),
     "baseline-v4": _tower_method(
-        "V4: click by PAL, plus dwell with position added", _click_and_dwell,
-        ["product", "additive"]),
+        _click_and_dwell, ["product", "additive"]),
 }
-
-# Names of earlier versions, and what they are now.
-ALIASES = {"unbiased-trust": "unbiased"}
-
-# Ours first, as messages and help give them.
-FOR_LOGS = tuple(sorted(
-    (name for name, method in METHODS.items() if method.for_logs),
-    key=lambda name: not name.startswith("unbiased")))
+METHODS = {
+    name: dataclasses.replace(
+        _METHODS[name], summary=summary, for_logs=name in choices.FOR_LOGS)
+    for name, summary in choices.METHODS.items()}
 
 
 def find(name):
   """The method of that name.
 
   Args:
-    name: as in `resolve`.
+    name: as in `choices.resolve_method`.
 
   Returns:
     A `Method`.
@@ -347,30 +318,4 @@ def find(name):
   >>> find("unbiased").num_heads
   2
   """
-  return METHODS[resolve(name)]
-
-
-def resolve(name):
-  """The name that a method has today.
-
-  Args:
-    name: a key of `METHODS`, or of `ALIASES`, of which a warning tells.
-
-  Returns:
-    A key of `METHODS`.
-
-  Raises:
-    ValueError: if there is no such method.
-
-  >>> resolve("unbiased")
-  'unbiased'
-  """
-  if name in ALIASES:
-    warnings.warn(
-        f"The method {name!r} is {ALIASES[name]!r} now, which finds out by "
-        "itself whether users trust what stands high.", stacklevel=3)
-    return ALIASES[name]
-  if name not in METHODS:
-    raise ValueError(
-        f"There is no method {name!r}; the methods are {', '.join(METHODS)}.")
-  return name
+  return METHODS.get(name) or METHODS[choices.resolve_method(name)]

@@ -193,7 +193,8 @@ def test_the_same_seed_gives_the_same_result(good):
 def test_help_lists_the_commands(good):
   assert good.read("help", "status") == "0"
   assert good.read("nothing", "status") == "2"
-  assert good.read("version", "out").strip() == f"ultra-tfr {__version__}"
+  assert good.read("version", "out").splitlines()[0] == (
+      f"ultra-tfr {__version__}")
   for name in ("help", "nothing"):
     for command in ("demo", "train"):
       assert re.search(rf"^  {command} ", good.read(name, "out"), re.MULTILINE)

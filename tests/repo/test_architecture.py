@@ -25,7 +25,8 @@ def _name(path):
 
 MODULES = {_name(path): path
            for path in sorted((ROOT / "ultra_tfr").rglob("*.py"))}
-SOURCES = [*MODULES.values(), *sorted((ROOT / "examples").rglob("*.py"))]
+SOURCES = [*MODULES.values(), ROOT / "ultra_tfr_start.py",
+           *sorted((ROOT / "examples").rglob("*.py"))]
 # Methods that a base class calls and documents.
 OVERRIDES = {
     "build", "call", "compute_output_shape", "from_config", "get_config",
@@ -52,6 +53,9 @@ def _imports(path):
     elif isinstance(node, ast.ImportFrom):
       assert not node.level, f"{_where(path, node)}: a relative import"
       found = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif (isinstance(node, ast.Call) and
+          ast.unparse(node.func) == "lazy_module"):
+      found = [node.args[0].value]
     elif (isinstance(node, ast.Call) and
           ast.unparse(node.func) == "importlib.import_module" and
           isinstance(node.args[0], ast.JoinedStr) and

@@ -19,7 +19,8 @@ _FILES = [
 def _names(path):
   """Dotted names in a file, but for those of import statements."""
   lines = [line for line in path.read_text(encoding="utf-8").splitlines()
-           if not re.match(r"\s*(>>> )?(from|import) ", line)]
+           if not re.match(
+               r"\s*(>>> )?(from|import) |\w+ = lazy_module\(", line)]
   return sorted({match.group(1)[1:] for match in _NAME.finditer(
       "\n".join(lines))})
 

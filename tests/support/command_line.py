@@ -10,10 +10,17 @@ _PROGRAM = """
 import importlib
 
 from ultra_tfr import cli
+from ultra_tfr import startup
 
 calls = json.load(open("calls.json"))
 for name in {words[0] for words in calls if words} & set(cli.COMMANDS):
   importlib.import_module(f"ultra_tfr.commands.{name.replace('-', '_')}")
+# Once, and not in each call.
+for name, module in list(sys.modules.items()):
+  if name.startswith("ultra_tfr.commands."):
+    for value in vars(module).values():
+      if isinstance(value, type(startup.lazy_module(""))):
+        value.__name__
 run_all(lambda words: cli.run(["ultra-tfr", *words]))
 """
 

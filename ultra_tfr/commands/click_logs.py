@@ -6,16 +6,17 @@ import time
 
 from absl import flags
 
-from ultra_tfr import methods
+from ultra_tfr import choices
 from ultra_tfr import output
 from ultra_tfr.commands import common
-from ultra_tfr.data.click_log import reading
-from ultra_tfr.data.click_log import sources
-from ultra_tfr.data.click_log import values
-from ultra_tfr.data.click_log.columns import LogColumns
-from ultra_tfr.fit_log import diagnosis
-from ultra_tfr.fit_log import report
-from ultra_tfr.fit_log import training
+from ultra_tfr.startup import lazy_module
+
+columns_lib = lazy_module("ultra_tfr.data.click_log.columns")
+reading = lazy_module("ultra_tfr.data.click_log.reading")
+sources = lazy_module("ultra_tfr.data.click_log.sources")
+diagnosis = lazy_module("ultra_tfr.fit_log.diagnosis")
+report = lazy_module("ultra_tfr.fit_log.report")
+training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
 
@@ -60,7 +61,7 @@ def define_log_flags(folder, required=True):
   flags.DEFINE_string(
       "timestamp", None, "Column of the time; with it, the parts for "
       "validation and test are the last requests, otherwise random ones. Times "
-      f"are {values.TIME_FORMS}.")
+      f"are {choices.TIME_FORMS}.")
   flags.DEFINE_string("randomized", None, "Column that is true where a request "
                       "was shown in random order.")
   flags.DEFINE_list(
@@ -130,10 +131,10 @@ def define_rejection_flags(folder=None):
 def define_method_flag():
   """Defines --method, those that work on logs."""
   flags.DEFINE_enum(
-      "method", "unbiased", [*methods.FOR_LOGS, *methods.ALIASES],
+      "method", "unbiased", [*choices.FOR_LOGS, *choices.ALIASES],
       "How to train. " + "; ".join(
-          f"{name}: {methods.find(name).summary}"
-          for name in methods.FOR_LOGS) + ".")
+          f"{name}: {choices.METHODS[name]}"
+          for name in choices.FOR_LOGS) + ".")
 
 
 def read(folder):
@@ -143,7 +144,7 @@ def read(folder):
     folder: the `output.Folder` that rejected rows are written to, unless
       --rejected says it.
   """
-  columns = LogColumns(
+  columns = columns_lib.LogColumns(
       tuple(FLAGS.query), FLAGS.position, FLAGS.feedback,
       tuple(FLAGS.features or ()),
       FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
@@ -187,6 +188,8 @@ def check_files(model_dirs=(), names=("json", "rejected")):
     model_dirs: folders of `fit-log` that the command reads.
     names: of the flags that name files to write.
   """
+  for entry in FLAGS.log:
+    common.check_found("log", entry, "a click log")
   common.check_outputs(names, [
       *sources.paths(FLAGS.log),
       *(os.path.join(folder, name)
@@ -211,7 +214,7 @@ def train(log, logs_folder=None):
       len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
   settings = common.settings(steps)
   training.check_memory(log, settings.batch_size)
-  name = methods.resolve(FLAGS.method)
+  name = choices.resolve_method(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)
   return name, training.fit(

@@ -1,16 +1,21 @@
 """Flags and steps that the commands share."""
 
+import glob
 import math
 import os
 import sys
 
 from absl import flags
 
-from ultra_tfr import methods
+from ultra_tfr import checks
+from ultra_tfr import choices
 from ultra_tfr import output
-from ultra_tfr import trainer
-from ultra_tfr.data import synthetic
-from ultra_tfr.evaluation import plots
+from ultra_tfr.settings import Settings
+from ultra_tfr.startup import lazy_module
+
+synthetic = lazy_module("ultra_tfr.data.synthetic")
+plots = lazy_module("ultra_tfr.evaluation.plots")
+methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
 # What the `define_*_flags` of these names define.
@@ -34,7 +39,7 @@ def define_flags(hidden_units, steps, learning_rate, method,
   flags.DEFINE_string(
       "plot", None, f"File to draw {plot} to, such as curves.png.")
   flags.DEFINE_list("method", method, "Methods, separated by commas: "
-                    f"{', '.join(methods.METHODS)}.")
+                    f"{', '.join(choices.METHODS)}.")
   define_training_flags(hidden_units, steps, learning_rate)
 
 
@@ -55,7 +60,7 @@ def define_training_flags(hidden_units, steps, learning_rate):
     steps: batches, likewise; None for a number that suits the data.
     learning_rate: of Adam, likewise.
   """
-  default = trainer.Settings()
+  default = Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
                     "Sizes of the hidden layers of the ranker; empty for a "
                     "linear one.")
@@ -120,7 +125,7 @@ def make_synthetic():
 
 
 def settings(steps=None):
-  """The `trainer.Settings` that the flags describe.
+  """The `Settings` that the flags describe.
 
   Args:
     steps: where --steps is not given.
@@ -132,7 +137,7 @@ def settings(steps=None):
   if not 0 < FLAGS.learning_rate < math.inf:
     raise ValueError("--learning_rate must be a positive number, but is "
                      f"{FLAGS.learning_rate}.")
-  return trainer.Settings(
+  return Settings(
       hidden_units=_sizes("hidden_units"),
       relevance_units=_sizes("relevance_units"), batch_size=FLAGS.batch_size,
       steps=FLAGS.steps or steps, learning_rate=FLAGS.learning_rate,
@@ -169,10 +174,12 @@ def check_flags(inputs=()):
   if not names or len(set(names)) < len(names):
     raise ValueError(
         "--method must name each method once, but is "
-        f"{','.join(names)!r}; the methods are {', '.join(methods.METHODS)}.")
-  chosen = [methods.find(name) for name in names]
+        f"{','.join(names)!r}; the methods are {', '.join(choices.METHODS)}.")
+  for name in names:
+    choices.resolve_method(name)
   check_training_and_files(inputs)
-  if FLAGS.plot and not any(method.estimates_examination for method in chosen):
+  if FLAGS.plot and not any(
+      methods.find(name).estimates_examination for name in names):
     raise ValueError(
         f"--plot {FLAGS.plot}: there is no examination curve to draw, since "
         f"{', '.join(names)} estimates none; add a method such as unbiased.")
@@ -194,6 +201,29 @@ def check_training_and_files(inputs=()):
       raise ValueError(
           f"--plot {FLAGS.plot}: the file must end in one of "
           f"{', '.join(plots.formats())}; take .png.")
+
+
+def check_letor_file(path):
+  """Raises a `FileNotFoundError` if there is no LETOR file.
+
+  Args:
+    path: of the file, or None.
+  """
+  if path is not None:
+    checks.check_file(path, "LETOR file")
+
+
+def check_found(name, path, kind):
+  """Raises a `FileNotFoundError` if nothing is there to read.
+
+  Args:
+    name: of the flag.
+    path: of a file or a folder, or a pattern.
+    kind: what is expected there.
+  """
+  if not os.path.exists(path) and not glob.glob(path):
+    raise FileNotFoundError(
+        f"--{name} {path}: there is no such file or folder; give {kind}.")
 
 
 def check_outputs(names, inputs=()):

@@ -9,26 +9,22 @@ import sys
 import time
 
 from absl import flags
-import numpy as np
 
-from ultra_tfr import methods
+from ultra_tfr import choices
 from ultra_tfr import output
 from ultra_tfr.commands import common
-from ultra_tfr.evaluation import plots
-from ultra_tfr.experiments import comparison
-from ultra_tfr.experiments import peers
-from ultra_tfr.experiments import processes
-from ultra_tfr.experiments import robustness
-from ultra_tfr.experiments import run as run_lib
-from ultra_tfr.experiments import tables
-from ultra_tfr.experiments.loggers import LOGGERS
-from ultra_tfr.experiments.runs import Run
-from ultra_tfr.experiments.runs import RunStore
-from ultra_tfr.experiments.runs import digest
-from ultra_tfr.experiments.tables import Table
-from ultra_tfr.simulation.click_models import CLICK_MODELS
-from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.startup import lazy_module
 from ultra_tfr.version import __version__
+
+np = lazy_module("numpy")
+plots = lazy_module("ultra_tfr.evaluation.plots")
+comparison = lazy_module("ultra_tfr.experiments.comparison")
+peers = lazy_module("ultra_tfr.experiments.peers")
+processes = lazy_module("ultra_tfr.experiments.processes")
+robustness = lazy_module("ultra_tfr.experiments.robustness")
+run_lib = lazy_module("ultra_tfr.experiments.run")
+runs_lib = lazy_module("ultra_tfr.experiments.runs")
+tables = lazy_module("ultra_tfr.experiments.tables")
 
 FLAGS = flags.FLAGS
 # Of --suite, where the flags are not given.
@@ -46,19 +42,21 @@ def define_flags():
       "users, three loggers, clicks and dwell, a linear ranker and rare clicks "
       "(by default --runs 2, --steps 1000, and the methods of its table).")
   flags.DEFINE_list("feedback", ["click"], "Kinds of feedback: "
-                    f"{', '.join(FEEDBACK)}.")
+                    f"{', '.join(choices.FEEDBACK)}.")
   flags.DEFINE_list(
       "methods", ["all"], "Methods, or 'all': "
-      f"{', '.join(methods.METHODS)}; and those of other libraries, which "
+      f"{', '.join(choices.METHODS)}; and those of other libraries, which "
       "pip install 'ultra_tfr[peers]' brings, and 'all' takes if they are "
-      f"there: {', '.join(peers.PEERS)}.")
+      f"there: {', '.join(choices.PEERS)}.")
   flags.DEFINE_integer("runs", 5, "Runs of each method, with the seeds --seed, "
                        "--seed + 1, ..", lower_bound=1)
-  flags.DEFINE_enum("logger", "weak", LOGGERS, "What ordered the lists that "
-                    "users saw: a feature that does not matter, chance, a "
-                    "ranker fitted on few labels, or one fitted on all.")
   flags.DEFINE_enum(
-      "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
+      "logger", "weak", choices.LOGGERS, "What ordered the lists that users "
+      "saw: a feature that does not matter, chance, a ranker fitted on few "
+      "labels, or one fitted on all.")
+  flags.DEFINE_enum(
+      "click_model", "pbm", sorted(choices.CLICK_MODELS),
+      "The simulated users.")
   flags.DEFINE_enum("select", "labels", ["labels", "clicks"], "How checkpoints "
                     "are picked on the validation part: by true labels, or by "
                     "clicks alone. The other one has a column of its own.")
@@ -78,10 +76,11 @@ def define_flags():
 
 def main():
   """Runs the command."""
+  _check_flags()
   if FLAGS.suite is not None:
     _run_suite()
     return
-  names = _all_of([*methods.METHODS, *peers.PEERS]) if (
+  names = _all_of([*choices.METHODS, *choices.PEERS]) if (
       FLAGS.methods == ["all"]) else FLAGS.methods
   world = comparison.World(
       FLAGS.dataset, FLAGS.logger, FLAGS.click_model, common.settings(),
@@ -96,7 +95,7 @@ def main():
 def _compare(world, names, plot_dir):
   start = time.monotonic()
   # Seed by seed, so that a table of fewer seeds is complete early.
-  runs = [Run(kind, name, seed)
+  runs = [runs_lib.Run(kind, name, seed)
           for seed in range(FLAGS.seed, FLAGS.seed + FLAGS.runs)
           for kind in FLAGS.feedback for name in names
           if kind in comparison.find(name).feedback]
@@ -113,9 +112,9 @@ def _complete(world, runs):
     A tuple of the `RunStore` and the error texts of the runs that failed.
   """
   # Of the data and the code too, or old runs would be taken for new ones.
-  store = RunStore(FLAGS.runs_dir, {
+  store = runs_lib.RunStore(FLAGS.runs_dir, {
       **world.to_config(), "version": __version__,
-      "files": list(map(digest, comparison.files(world)))})
+      "files": list(map(runs_lib.digest, comparison.files(world)))})
   missing = [run for run in runs if _stored(store, run) is None]
   print(f"{len(runs)} runs, of which {len(runs) - len(missing)} are in "
         f"{store.folder} already.", flush=True)
@@ -165,7 +164,7 @@ def _run_suite():
   start, found, all_failed, num_runs = time.monotonic(), {}, {}, 0
   for i, (cell, world) in enumerate(worlds.items()):
     print(f"\n{i + 1} of {len(worlds)}: {cell}", flush=True)
-    runs = [Run(cell.feedback, name, seed)
+    runs = [runs_lib.Run(cell.feedback, name, seed)
             for seed in range(FLAGS.seed, FLAGS.seed + count)
             for name in cell.methods(names)]
     num_runs += len(runs)
@@ -228,16 +227,24 @@ def _all_of(names):
   return [name for name in names if name not in absent]
 
 
-def _check(world, names, feedback):
+def _check_flags():
+  """Fails early, before TensorFlow is needed."""
+  names = FLAGS.methods
   if len(set(names)) < len(names) or not names:
     raise ValueError("--methods must name each method once, but is "
                      f"{','.join(names)!r}.")
-  for kind in feedback:
-    if kind not in FEEDBACK:
-      raise ValueError(f"--feedback must be of {', '.join(FEEDBACK)}, but has "
-                       f"{kind!r}.")
-  if not FLAGS.dataset.startswith("letor:"):
+  for name in set(names) - {"all", *choices.PEERS}:
+    choices.resolve_method(name)
+  for kind in FLAGS.feedback:
+    if kind not in choices.FEEDBACK:
+      raise ValueError(
+          f"--feedback must be of {', '.join(choices.FEEDBACK)}, but has "
+          f"{kind!r}.")
+  if FLAGS.suite is None and not FLAGS.dataset.startswith("letor:"):
     common.check_no_letor_flags(f"--dataset is {FLAGS.dataset}")
+
+
+def _check(world, names, feedback):
   comparison.check(world, names, feedback)
   common.check_outputs(
       ("json", "markdown"), [*comparison.files(world), FLAGS.plot and
@@ -253,7 +260,7 @@ def _give_results(world, names, runs, store, failed, seconds, plot_dir):
   texts, markdown, details = [], [], {}
   results = tables.Results(world.dataset)
   for kind in FLAGS.feedback:
-    table = Table(found[kind], names, FLAGS.select)
+    table = tables.Table(found[kind], names, FLAGS.select)
     title = (f"{kind} feedback, {world.dataset}, {world.logger} logger, "
              f"{world.click_model} users, {FLAGS.runs} runs")
     texts += ["", title, "", table.to_text()]

@@ -5,10 +5,12 @@ import time
 from absl import flags
 
 from ultra_tfr.commands import common
-from ultra_tfr.experiments import run
-from ultra_tfr.experiments import tables
-from ultra_tfr.experiments import task as task_lib
-from ultra_tfr.simulation.click_models import PositionBasedModel
+from ultra_tfr.startup import lazy_module
+
+run = lazy_module("ultra_tfr.experiments.run")
+tables = lazy_module("ultra_tfr.experiments.tables")
+task_lib = lazy_module("ultra_tfr.experiments.task")
+click_models = lazy_module("ultra_tfr.simulation.click_models")
 
 FLAGS = flags.FLAGS
 
@@ -27,7 +29,7 @@ def main():
   common.check_flags()
   settings, start = common.settings(), time.monotonic()
   task = task_lib.make_task(
-      *common.make_synthetic(), PositionBasedModel(eta=FLAGS.eta),
+      *common.make_synthetic(), click_models.PositionBasedModel(eta=FLAGS.eta),
       seed=FLAGS.seed)
   results = tables.Results("synthetic")
   for name in FLAGS.method:

@@ -8,12 +8,15 @@ import time
 
 from absl import flags
 
-from ultra_tfr import methods
+from ultra_tfr import checks
 from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.fit_log import report
-from ultra_tfr.fit_log import training
+from ultra_tfr.startup import lazy_module
+
+report = lazy_module("ultra_tfr.fit_log.report")
+training = lazy_module("ultra_tfr.fit_log.training")
+methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
 _COLUMNS = ("query", "position", "feedback")
@@ -45,6 +48,8 @@ def define_flags():
 def main():
   """Runs the command."""
   _check_flags()
+  click_logs.check_files([FLAGS.model_dir] if FLAGS.model_dir else [])
+  _check_method()
   fitted = training.load(FLAGS.model_dir) if FLAGS.model_dir else None
   if fitted is not None and fitted.bias is None:
     raise ValueError(
@@ -78,8 +83,8 @@ def _schema(schema):
 
 def _check_flags():
   """Fails early, not after a long run."""
-  click_logs.check_files([FLAGS.model_dir] if FLAGS.model_dir else [])
   if FLAGS.model_dir:
+    checks.check_fitted(FLAGS.model_dir)
     given = [name for name in _SETTLED if FLAGS[name].present]
     if given:
       raise ValueError(
@@ -100,7 +105,11 @@ def _check_flags():
           "trained; give them, or leave it out.")
     return
   click_logs.check_training()
+
+
+def _check_method():
   name = FLAGS.method
-  if not methods.find(name).estimates_examination:
+  if not FLAGS.model_dir and FLAGS.features and not (
+      methods.find(name).estimates_examination):
     raise ValueError(
         f"--method {name} estimates no bias to report; take unbiased.")

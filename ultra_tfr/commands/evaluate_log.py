@@ -5,10 +5,13 @@ import time
 
 from absl import flags
 
+from ultra_tfr import checks
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.fit_log import evaluation
-from ultra_tfr.fit_log import training
+from ultra_tfr.startup import lazy_module
+
+evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
+training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
 # Roles of columns that do not matter here, or are compared by what they match.
@@ -40,6 +43,8 @@ def define_flags():
 
 def main():
   """Runs the command."""
+  for folder in FLAGS.model_dir:
+    checks.check_fitted(folder)
   click_logs.check_files(FLAGS.model_dir)
   start = time.monotonic()
   fitted = {os.path.normpath(folder): training.load(folder)

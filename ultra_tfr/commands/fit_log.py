@@ -8,8 +8,10 @@ from absl import flags
 from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.fit_log import evaluation
-from ultra_tfr.fit_log import training
+from ultra_tfr.startup import lazy_module
+
+evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
+training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
 

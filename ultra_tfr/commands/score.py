@@ -4,11 +4,14 @@ import time
 
 from absl import flags
 
+from ultra_tfr import checks
 from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
-from ultra_tfr.fit_log import new_rows
-from ultra_tfr.fit_log import training
+from ultra_tfr.startup import lazy_module
+
+new_rows = lazy_module("ultra_tfr.fit_log.new_rows")
+training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
 
@@ -33,8 +36,9 @@ def define_flags():
 
 def main():
   """Runs the command."""
-  new_rows.check_ending("--out", FLAGS.out)
+  checks.check_fitted(FLAGS.model_dir)
   click_logs.check_files([FLAGS.model_dir], ("out", "json", "rejected"))
+  new_rows.check_ending("--out", FLAGS.out)
   start = time.monotonic()
   found = new_rows.score_log(
       training.load(FLAGS.model_dir), FLAGS.log, FLAGS.out, FLAGS.keep,

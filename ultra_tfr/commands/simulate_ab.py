@@ -1,19 +1,23 @@
 """`ultra-tfr simulate-ab`: an A/B test of two rankers on simulated users."""
 
+import os
 import time
 
 from absl import flags
-import tensorflow as tf
 
-from ultra_tfr import methods
+from ultra_tfr import choices
 from ultra_tfr import output
 from ultra_tfr.commands import common
-from ultra_tfr.data import letor
-from ultra_tfr.evaluation import ranking
-from ultra_tfr.experiments import run
-from ultra_tfr.experiments import task as task_lib
-from ultra_tfr.experiments.simulate_ab import run_ab_test
-from ultra_tfr.simulation.click_models import CLICK_MODELS
+from ultra_tfr.startup import lazy_module
+
+tf = lazy_module("tensorflow")
+letor = lazy_module("ultra_tfr.data.letor")
+ranking = lazy_module("ultra_tfr.evaluation.ranking")
+run = lazy_module("ultra_tfr.experiments.run")
+ab_lib = lazy_module("ultra_tfr.experiments.simulate_ab")
+task_lib = lazy_module("ultra_tfr.experiments.task")
+methods = lazy_module("ultra_tfr.methods")
+click_models = lazy_module("ultra_tfr.simulation.click_models")
 
 FLAGS = flags.FLAGS
 
@@ -38,7 +42,8 @@ def define_flags():
       "that --model_a and --model_b serve.")
   common.define_letor_flags()
   flags.DEFINE_enum(
-      "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
+      "click_model", "pbm", sorted(choices.CLICK_MODELS),
+      "The simulated users.")
   flags.DEFINE_integer(
       "num_positions", 10, "Documents displayed.", lower_bound=2)
   flags.DEFINE_integer("days", 7, "Days that the test runs.", lower_bound=1)
@@ -54,7 +59,7 @@ def main():
   quality = [ranking.ndcg(lists, values, (10,))["ndcg@10"] for values in scores]
   print(f"Sending {FLAGS.visits_per_day} visits a day to A and B, for "
         f"{FLAGS.days} days ...", flush=True)
-  test = run_ab_test(
+  test = ab_lib.run_ab_test(
       lists, *scores, click_model, days=FLAGS.days,
       visits_per_day=FLAGS.visits_per_day, num_positions=FLAGS.num_positions,
       seed=FLAGS.seed, names=names)
@@ -72,6 +77,10 @@ def main():
 def _check_flags():
   """Whether exported rankers are served; and an error before a long run."""
   common.check_training_and_files((FLAGS.model_a, FLAGS.model_b, FLAGS.test))
+  common.check_letor_file(FLAGS.test)
+  for flag in ("model_a", "model_b"):
+    if FLAGS[flag].value and not os.path.isdir(FLAGS[flag].value):
+      raise _no_ranker(flag)
   given = [flag for flag in _SERVING if FLAGS[flag].value]
   if given:
     missing = [flag for flag in _SERVING if flag not in given]
@@ -95,7 +104,7 @@ def _check_flags():
 
 def _train():
   """Names, test lists, scores and click model of two methods."""
-  click_model = CLICK_MODELS[FLAGS.click_model]()
+  click_model = click_models.CLICK_MODELS[FLAGS.click_model]()
   for name in FLAGS.method:
     # Built once for nothing: a method may need what this click model lacks.
     methods.find(name).build(
@@ -139,12 +148,17 @@ def _serve():
   return folders, lists, [scores[folder] for folder in folders], click_model
 
 
+def _no_ranker(flag):
+  """A `ValueError` for a folder that holds none."""
+  return ValueError(
+      f"--{flag} {FLAGS[flag].value} holds no exported ranker; give the folder "
+      "`model` inside the --model_dir of `ultra-tfr train`.")
+
+
 def _load(flag, folder):
   """A ranker for `score_lists`, and its number of features or None."""
   if not tf.saved_model.contains_saved_model(folder):
-    raise ValueError(
-        f"--{flag} {folder} holds no exported ranker; give the folder `model` "
-        "inside the --model_dir of `ultra-tfr train`.")
+    raise _no_ranker(flag)
   try:
     signature = tf.saved_model.load(folder).signatures.get("serving_default")
   # What a damaged file raises is not known beforehand.

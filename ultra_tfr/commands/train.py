@@ -6,20 +6,20 @@ import os
 import time
 
 from absl import flags
-import numpy as np
 
-from ultra_tfr import methods
+from ultra_tfr import choices
 from ultra_tfr.commands import common
-from ultra_tfr.data import letor
-from ultra_tfr.data import lists as lists_lib
-from ultra_tfr.experiments import run
-from ultra_tfr.experiments import runs
-from ultra_tfr.experiments import tables
-from ultra_tfr.experiments import task as task_lib
-from ultra_tfr.experiments.loggers import LOGGERS
-from ultra_tfr.simulation.click_models import CLICK_MODELS
-from ultra_tfr.simulation.feedback_stream import FEEDBACK
+from ultra_tfr.startup import lazy_module
 from ultra_tfr.version import __version__
+
+np = lazy_module("numpy")
+letor = lazy_module("ultra_tfr.data.letor")
+lists_lib = lazy_module("ultra_tfr.data.lists")
+run = lazy_module("ultra_tfr.experiments.run")
+runs = lazy_module("ultra_tfr.experiments.runs")
+tables = lazy_module("ultra_tfr.experiments.tables")
+task_lib = lazy_module("ultra_tfr.experiments.task")
+methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
 # The flags that one training depends on. A folder holds them, so that a call
@@ -47,16 +47,17 @@ def define_flags():
       "valid_queries", 0.2, "Without --valid: queries to hold out, a share "
       "below 1 or a number.", lower_bound=0)
   flags.DEFINE_enum(
-      "feedback", "click", FEEDBACK,
+      "feedback", "click", choices.FEEDBACK,
       "What users give: clicks, or clicks plus dwell time.")
   flags.DEFINE_enum(
-      "click_model", "pbm", sorted(CLICK_MODELS), "The simulated users.")
+      "click_model", "pbm", sorted(choices.CLICK_MODELS),
+      "The simulated users.")
   flags.DEFINE_integer(
       "num_positions", 10, "Documents displayed.", lower_bound=2)
   flags.DEFINE_enum(
-      "logger", "weak", LOGGERS, "What ordered the lists that users saw: a "
-      "feature that does not matter, chance, a ranker fitted on few labels, or "
-      "one fitted on all.")
+      "logger", "weak", choices.LOGGERS, "What ordered the lists that users "
+      "saw: a feature that does not matter, chance, a ranker fitted on few "
+      "labels, or one fitted on all.")
   flags.DEFINE_float(
       "initial_fraction", 0.01, "Share of the training queries whose labels "
       "the weak logger sees.", lower_bound=0, upper_bound=1)
@@ -79,6 +80,8 @@ def define_flags():
 def main():
   """Runs the command."""
   common.check_flags((FLAGS.train, FLAGS.valid, FLAGS.test))
+  for path in (FLAGS.train, FLAGS.valid, FLAGS.test):
+    common.check_letor_file(path)
   if FLAGS.logger != "weak" and FLAGS["initial_fraction"].present:
     raise ValueError(
         "--initial_fraction is for --logger weak, which sees few labels, but "
@@ -186,7 +189,9 @@ def _settings(name, seed):
   return {**settings, "method": name, "seed": seed, "version": __version__}
 
 
-_digest = functools.cache(runs.digest)
+@functools.cache
+def _digest(path):
+  return runs.digest(path)
 
 
 def _finished(folder):

@@ -82,9 +82,7 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
   if non_finite not in ("error", "zero"):
     raise ValueError(
         f'`non_finite` must be "error" or "zero", but is {non_finite!r}.')
-  if not os.path.isfile(path):
-    raise FileNotFoundError(
-        f"There is no file {path}; give the path of an existing LETOR file.")
+  checks.check_file(path, "LETOR file")
   lines = _Lines(path, index_base, sort=False)
   try:
     features, labels = lines.parse()

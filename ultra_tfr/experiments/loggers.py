@@ -7,11 +7,12 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
+from ultra_tfr import choices
 from ultra_tfr import scorers
 from ultra_tfr.evaluation import ranking
 from ultra_tfr.evaluation.bootstrap import centred_ranks
 
-LOGGERS = ("irrelevant", "random", "weak", "strong")
+LOGGERS = choices.LOGGERS
 # The strong ranker: passes over the queries, batches at most, lists in a batch,
 # and documents of a list in a batch, drawn anew each time. So neither time nor
 # memory grows with the size of a collection or of its longest list.

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import checks
+from ultra_tfr import choices
 from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr import scorers
@@ -21,10 +22,7 @@ from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
 
 COMMAND = "ultra-tfr fit-log"
-SCHEMA_FILE = "log.json"
-_MODEL_FILE = "training_model.keras"
-# What `load` reads.
-FILES = (SCHEMA_FILE, _MODEL_FILE)
+SCHEMA_FILE, _MODEL_FILE = FILES = checks.FITTED_FILES
 # Of a step, for each pair of items: some float32 tensors and their gradients.
 _PAIR_BYTES = 40
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
@@ -114,11 +112,7 @@ def load(folder: str) -> "FittedLog":
   Raises:
     ValueError: if there is no such model.
   """
-  for name in FILES:
-    if not os.path.exists(os.path.join(folder, name)):
-      raise ValueError(
-          f"{folder}: there is no {name}, so this is no --model_dir of "
-          "`ultra-tfr fit-log`; train one first.")
+  checks.check_fitted(folder)
   config = saved_model.read_description(os.path.join(folder, SCHEMA_FILE))
   model = saved_model.read(
       os.path.join(folder, _MODEL_FILE), config["schema"]["statistics"],
@@ -168,7 +162,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
 
   Args:
     log: a `ClickLog`.
-    method_name: one of `methods.FOR_LOGS`.
+    method_name: one of `choices.FOR_LOGS`.
     settings: `trainer.Settings`.
     seed: of initialisation and order.
     logs_folder: where TensorBoard logs go, or None.
@@ -181,7 +175,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     ValueError: if there is no such method, a request is too long for the
       memory, or the training diverged.
   """
-  checks.check_choice("method_name", method_name, methods.FOR_LOGS)
+  checks.check_choice("method_name", method_name, choices.FOR_LOGS)
   check_memory(log, settings.batch_size)
   method = methods.find(method_name)
   tf.keras.utils.set_random_seed(seed)

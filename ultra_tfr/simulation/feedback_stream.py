@@ -4,11 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 from ultra_tfr import checks
+from ultra_tfr import choices
 from ultra_tfr.data.labels import weighted_sum
 from ultra_tfr.simulation.click_models import PositionBasedModel
 from ultra_tfr.simulation.dwell import simulate_dwell
 
-FEEDBACK = ("click", "dwell")
+FEEDBACK = choices.FEEDBACK
 LEARN_FROM = ("feedback", "labels", "clicks_examined")
 
 

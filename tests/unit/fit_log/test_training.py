@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import click_logs
+from ultra_tfr import choices
 from ultra_tfr import methods
 from ultra_tfr import scorers
 from ultra_tfr import trainer
@@ -339,8 +340,8 @@ def test_no_such_method(method):
 
 
 def test_methods():
-  assert set(methods.FOR_LOGS) <= set(methods.METHODS)
-  for name in methods.FOR_LOGS:
+  assert set(choices.FOR_LOGS) <= set(methods.METHODS)
+  for name in choices.FOR_LOGS:
     assert methods.find(name).learn_from == "feedback"
 
 

@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 import pyarrow as pa
 
+from ultra_tfr import choices
 from ultra_tfr.data.click_log import elwc_rows
 from ultra_tfr.data.click_log import values as values_lib
 from ultra_tfr.data.click_log.batches import Rows
@@ -380,7 +381,7 @@ class RowReader(_BatchReader):
     with self._usable(name):
       values, wrong = values_lib.seconds(array)
     self._reject(wrong | ~np.isfinite(values), f"no time in {name}", name,
-                 f"times are {values_lib.TIME_FORMS}")
+                 f"times are {choices.TIME_FORMS}")
     return values
 
   def _contexts(self):

@@ -12,8 +12,6 @@ _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _TIME = (r"^(?P<clock>\d{4}-\d\d-\d\d"
          r"(?:[T ]\d\d(?::\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?)?)\d*"
          r" *(?P<zone>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?$")
-TIME_FORMS = ("seconds since 1970, or as in 2024-01-31, 2024-01-31T12:00, "
-              "2024-01-31 12:00:00.5, each also with Z, UTC, +01 or -07:00")
 # Fewer are typing errors; a text feature has more of them.
 _TEXT_SHARE = 0.1
 
@@ -172,7 +170,7 @@ def seconds(array):
 
   Args:
     array: a pyarrow array that `plain` gave: numbers, timestamps, dates, or
-      texts of `TIME_FORMS`, in UTC where they have no zone.
+      texts of `choices.TIME_FORMS`, in UTC where they have no zone.
 
   Returns:
     A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, where

@@ -1,0 +1,101 @@
+"""TensorFlow comes late to the command line, and quietly.
+
+What only asks for help, or has a typo in it, is answered without it: it takes
+seconds to load. `ultra_tfr_start` begins with an empty package, and what a
+command needs of the full one is loaded when it is first used.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import sys
+import tempfile
+
+from absl import logging as absl_logging
+
+# What TensorFlow says on any machine without a GPU, or of its own speed.
+_NOISE = re.compile(
+    r"All log messages before absl::InitializeLog\(\)|"
+    r"oneDNN custom operations are on|Could not find cuda drivers|"
+    r"This TensorFlow binary is optimized|To enable the following instructions|"
+    r"failed call to cuInit|Unable to register cu\w+ factory|"
+    r"computation placer already registered|TF-TRT Warning: Could not find")
+_SLOW_CALLBACK = "is slow compared to the batch time"
+_CPP_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+_is_quiet = False
+
+
+def be_quiet():
+  """Leaves out what TensorFlow says of itself; warnings and errors stay."""
+  global _is_quiet
+  _is_quiet = True
+  # Without notes (INFO), those of Python and those of C++.
+  absl_logging.set_verbosity(absl_logging.WARNING)
+  os.environ.setdefault(_CPP_LEVEL, "1")
+  logging.getLogger("tensorflow").addFilter(
+      lambda record: _SLOW_CALLBACK not in str(record.msg))
+
+
+def lazy_module(name):
+  """A module that is imported when something of it is first used.
+
+  Args:
+    name: of the module, such as "ultra_tfr.trainer".
+
+  Returns:
+    What stands for the module.
+
+  >>> lazy_module("ultra_tfr.version").__version__
+  '...'
+  """
+  return _LazyModule(name)
+
+
+class _LazyModule:
+  """Has the attributes of a module, see `lazy_module`."""
+
+  def __init__(self, name):
+    self._name = name
+
+  def __getattr__(self, attribute):
+    load_package()
+    return getattr(importlib.import_module(self._name), attribute)
+
+
+def load_package():
+  """Runs `ultra_tfr/__init__.py`, if `ultra_tfr_start` has put it off."""
+  package = sys.modules["ultra_tfr"]
+  if hasattr(package, "__version__"):
+    return
+  with _without_noise() if _is_quiet else contextlib.nullcontext():
+    package.__spec__.loader.exec_module(package)
+    # Now rather than in the middle of the output: it looks for GPUs.
+    importlib.import_module("tensorflow").config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def _without_noise():
+  """Passes on what is written to stderr in the block, but for `_NOISE`.
+
+  TensorFlow's libraries write before any setting of theirs counts, and not by
+  way of `sys.stderr`.
+  """
+  sys.stderr.flush()
+  stderr = os.dup(2)
+  try:
+    with tempfile.TemporaryFile() as file:
+      os.dup2(file.fileno(), 2)
+      try:
+        yield
+      finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        file.seek(0)
+        for line in file.read().decode(errors="replace").splitlines():
+          if not _NOISE.search(line):
+            print(line, file=sys.stderr)
+  finally:
+    os.close(stderr)
