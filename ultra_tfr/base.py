@@ -6,6 +6,7 @@ a batch once, computes its losses, and adds to the sums. The callback
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
@@ -24,8 +25,9 @@ from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.feedback import TensorLike
 
 # The columns of the counters: batches, items outside of the tables, pairs with
-# different feedback, pair weight, and what clipping took away from it.
-BATCHES, OVERFLOW, PAIRS, WEIGHT, CLIPPED = range(5)
+# different feedback, pair weight, and what clipping took away from it. What an
+# update returns has one more: batches that were not finite, and left out.
+BATCHES, OVERFLOW, PAIRS, WEIGHT, CLIPPED, SKIPPED = range(6)
 NUM_COUNTERS = 5
 _OVERFLOW = ("mask", "pool", "error")
 
@@ -33,10 +35,24 @@ _OVERFLOW = ("mask", "pool", "error")
 class Steps(NamedTuple):
   """How far an update goes; `LearningLayer.update` says what the parts are."""
 
-  step_size: float
-  step_decay: float
+  step_size: tf.Tensor
+  step_decay: tf.Tensor
+  warmup: tf.Tensor
   averaging: str
-  warmup: int
+
+
+class _Unsaved(NamedTuple):
+  """What no file holds of a layer; Keras does not look into an object of this.
+
+  Attributes:
+    gate: a variable, 1 while E steps count and 0 otherwise.
+    skipped: a variable, the batches left out since the last update.
+    update: gives the compiled M step of a kind of averaging.
+  """
+
+  gate: tf.Variable
+  skipped: tf.Variable
+  update: Callable[[str], Callable[[tf.Tensor], tf.Tensor]]
 
 
 class LearningLayer(tf.keras.layers.Layer):
@@ -44,14 +60,15 @@ class LearningLayer(tf.keras.layers.Layer):
 
   A training step adds the sums of its E step to accumulators, through a gate
   that is open only while `fit` trains; `update` is the M step. Accumulators are
-  summed over replicas when they are read, so there is one estimate for all.
+  summed over replicas when they are read, so there is one estimate for all. A
+  batch whose loss or sums are not finite is left out, and counted.
 
   Args:
     name: the layer's name.
     num_positions: K, the positions of its tables.
     num_contexts: C, one table for each context id of the packed feedback.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
-      them share the last position, `"error"` makes the callback raise.
+      them share the last position, `"error"` raises when the epoch ends.
 
   Raises:
     ValueError: if an argument is out of range.
@@ -67,9 +84,21 @@ class LearningLayer(tf.keras.layers.Layer):
     # Set when something promises to call `update`; the loss looks at it when it
     # is traced, to notice a forgotten callback.
     self.is_updated_by_em = False
+    # Whether the gate is open, for those who must not ask the device.
+    self.is_collecting = False
     self.built = True
     self.num_updates = self._parameter("num_updates", 0.0)
-    self._collect = self._parameter("collect", 0.0)
+    # The gate's old place among the weights, for the sake of files: it is not
+    # saved any more, so that nobody can restore an open one.
+    self._parameter("collect", 0.0)
+    # In a function, since Keras looks for variables in a tuple.
+    self._unsaved = functools.partial(_Unsaved, tf.Variable(
+        0.0, trainable=False, name="gate",
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA), tf.Variable(
+            0.0, trainable=False, name="skipped",
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM),
+        functools.cache(self._compile_update))
 
   def _parameter(self, name, value):
     value = np.asarray(value, np.float32)
@@ -110,21 +139,34 @@ class LearningLayer(tf.keras.layers.Layer):
         positions, contexts, self.num_positions, self.num_contexts,
         pool=self.overflow == "pool")
 
-  def collect(self, sums: dict[str, tf.Tensor]) -> None:
+  def collect(self, sums: dict[str, tf.Tensor],
+              loss: Optional[tf.Tensor] = None) -> None:
     """Adds the sums of an E step, if a training step is under way.
+
+    A batch with a loss or a sum that is not finite, or with a sum of squares
+    that is not, is left out: one NaN would be in all later averages.
 
     Args:
       sums: a dict of tensors, as the accumulators of the layer: of a
         `PositionBias` "pointwise" `[C * K, 5]`, "calibration" `[2]`, "counters"
         `[5]`, and with learned pairwise trust bias "trust" `[C * K, K, 4]`.
+      loss: a scalar, that of the batch, if any.
     """
+    size = tf.linalg.global_norm(list(sums.values()))
+    if loss is not None:
+      size += loss
+    is_finite = tf.math.is_finite(size)
     for key, value in sums.items():
       # A select, since a product would let a NaN through a closed gate.
-      self._sums[key].assign_add(self.only_while_collecting(value))
+      self._sums[key].assign_add(self.only_while_collecting(
+          tf.where(is_finite, value, tf.zeros_like(value))))
+    share = tf.constant(1.0 / num_replicas())
+    self._unsaved().skipped.assign_add(self.only_while_collecting(
+        tf.where(is_finite, tf.zeros_like(share), share)))
 
   def only_while_collecting(self, values: tf.Tensor) -> tf.Tensor:
     """The tensor while EM runs, zeros otherwise."""
-    return tf.where(self._collect > 0, values, tf.zeros_like(values))
+    return tf.where(self._unsaved().gate > 0, values, tf.zeros_like(values))
 
   def not_restored(self) -> list[str]:
     """Names of the parameters that the last restored checkpoint lacked.
@@ -136,12 +178,13 @@ class LearningLayer(tf.keras.layers.Layer):
 
   def start_collecting(self) -> None:
     """Opens the gate: E steps from now on are counted."""
-    self.is_updated_by_em = True
-    self._collect.assign(1.0)
+    self.is_updated_by_em = self.is_collecting = True
+    self._unsaved().gate.assign(1.0)
 
   def stop_collecting(self) -> None:
     """Closes the gate: evaluation must not reach the estimates."""
-    self._collect.assign(0.0)
+    self.is_collecting = False
+    self._unsaved().gate.assign(0.0)
 
   def take_sums(self) -> dict[str, tf.Tensor]:
     """Reads the sums over all replicas and clears them.
@@ -159,21 +202,12 @@ class LearningLayer(tf.keras.layers.Layer):
     """Whether everything is given, so that there is nothing to update."""
     return False
 
-  def prepare_update(self, step_size: float = 0.05, step_decay: float = 0.05,
-                     averaging: str = "statistics", warmup: int = 20) -> None:
-    """Compiles the update, so that the first batch does not wait for it.
-
-    Args:
-      step_size: as in `update`.
-      step_decay: as in `update`.
-      averaging: as in `update`.
-      warmup: as in `update`.
-    """
-
   def update(self, step_size: float = 0.05, step_decay: float = 0.05,
-             averaging: str = "statistics",
-             warmup: int = 20) -> Optional[np.ndarray]:
+             averaging: str = "statistics", warmup: int = 20) -> tf.Tensor:
     """New values from the sums collected so far; of EM it is the M step.
+
+    It is one call of a compiled function, and reads nothing from the device. Of
+    several batches it makes one step as long as theirs together.
 
     Args:
       step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
@@ -184,14 +218,32 @@ class LearningLayer(tf.keras.layers.Layer):
       warmup: batches over which a click-rate start is gathered.
 
     Returns:
-      The counters as a numpy array, or None if no batch was collected.
+      The counters as a tensor `[6]`: batches, items outside of the tables,
+      pairs (or clicks) to learn from, weight, weight that was clipped, and
+      batches that were left out; zeros if none was collected.
     """
+    return self._unsaved().update(averaging)(
+        tf.constant([step_size, step_decay, warmup], tf.float32))
+
+  def _compile_update(self, averaging):
+    """The M step as a graph of its own, since each layer has its variables."""
+    return tf.function(
+        functools.partial(self._update, averaging), autograph=False
+    ).get_concrete_function(tf.TensorSpec([3]))
+
+  def _update(self, averaging, rates):
     sums = self.take_sums()
-    counters = sums["counters"].numpy()
-    if counters[BATCHES] < 0.5:
-      return None
-    self._move(sums, Steps(step_size, step_decay, averaging, warmup))
-    return counters
+    skipped = self._unsaved().skipped
+    counters = tf.concat(
+        [sums["counters"], [tf.convert_to_tensor(skipped)]], axis=0)
+    skipped.assign(0.0)
+    steps = Steps(*tf.unstack(rates), averaging)
+
+    def move():
+      self._move(sums, steps)
+      return counters
+
+    return tf.cond(counters[BATCHES] > 0, move, lambda: counters)
 
   def curves(self) -> dict[str, np.ndarray]:
     """What to watch: `[C, K]` numpy arrays by name."""
@@ -228,7 +280,7 @@ class PositionTables(LearningLayer):
     num_positions: K, the positions of a table.
     num_contexts: C, one table for each context id of the packed feedback.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
-      them share the last position, `"error"` makes the callback raise.
+      them share the last position, `"error"` raises when the epoch ends.
     tables: the starting value of each table by its name, an attribute of the
       layer: a variable `[C, K]`.
     num_sums: columns of the sums that a training step adds.
@@ -398,14 +450,19 @@ class LearningLoss(tf.keras.losses.Loss):
           f"`num_heads={self.num_heads}`.")
     learned = self._learn(batch)
     losses = masking.zero_where_invalid(batch.mask, learned.losses)
+    if keras_guards.is_evaluating():
+      return batch, losses, learned.reduced
     with tf.control_dependencies([losses]):
       counters = tf.stack([
           # Each replica adds its share, so that a global batch counts once.
           tf.constant(1.0 / num_replicas()), batch.overflow, learned.pairs,
           learned.weight, learned.clipped])
-      self.position_bias.collect({
-          name: tf.stop_gradient(value) for name, value in
-          {**learned.sums(), "counters": counters}.items()})
+      sums = {name: tf.stop_gradient(value) for name, value in
+              {**learned.sums(), "counters": counters}.items()}
+      total = tf.reduce_sum(tf.stop_gradient(losses))
+      if learned.reduced is not None:
+        total += tf.reduce_sum(tf.stop_gradient(learned.reduced))
+      self.position_bias.collect(sums, total)
     return batch, losses, learned.reduced
 
   def _learn(self, batch: feedback_lib.Batch) -> Learned:
@@ -428,21 +485,6 @@ class LearningLoss(tf.keras.losses.Loss):
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
     return cls(layer, **config)
-
-
-def sums_by_slot(batch: feedback_lib.Batch,
-                 columns: list[tf.Tensor]) -> tf.Tensor:
-  """Sums of item values by slot.
-
-  Args:
-    batch: `Batch`.
-    columns: a list of M `[B, L]` tensors, which hold the items' weights.
-
-  Returns:
-    `[C * K, M]`.
-  """
-  return tf.einsum(
-      "bls,blm->sm", batch.slots.one_hot(), tf.stack(columns, axis=-1))
 
 
 def num_replicas() -> int:

@@ -20,15 +20,26 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
   The loss has added the sums of its E step to accumulators of the bias layer;
   this callback runs the M step on them, so bias estimation and training share
-  one `fit`. Validation, inside `fit` or not, never reaches the estimates. It
-  serves every loss whose layer learns so, those of `ultra_tfr.baselines` too.
+  one `fit`. Validation, inside `fit` or not, never reaches the estimates, nor
+  does a training step that was interrupted. It serves every loss whose layer
+  learns so, those of `ultra_tfr.baselines` too.
+
+  The M step is one compiled call, and nothing is read from the device before
+  the end of an epoch. With `steps_per_execution=n` of the model, or
+  `update_every=n`, it runs after n batches: the E step of each of them sees
+  tables that are up to n batches old, and the M step goes as far as n smaller
+  ones would together.
 
   At the end of each epoch the logs, and so `History` and TensorBoard, get the
   curves of the layer, as `examination_1` .. `examination_K` (relative to
   position 1), with `examination_change` (the largest change of theta in the
   epoch), the share of each hypothesis about the users if there are several
-  (`hypothesis_trust` and so on), and for a loss with weights `weight_clipped`
-  (the share of them that `max_weight` took away). A loss that hardly falls
+  (`hypothesis_trust` and so on), for a loss with weights `weight_clipped`
+  (the share of them that `max_weight` took away), and `batches_skipped`: those
+  whose loss or sums were not finite. They are left out of the estimates, with
+  one warning; what becomes of the model is up to the optimizer, as with any
+  loss. (Of replicas only those with such values are left out, so there may be
+  parts of a batch.) A loss that hardly falls
   while these still move is no failure: the loss moves with the propensities.
   Watch these and a ranking metric instead.
 
@@ -42,6 +53,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       `"parameters"` moves each parameter towards the estimate of the last
       batch, as the paper does.
     warmup: batches over which a click-rate start is gathered.
+    update_every: batches between M steps; the end of an epoch brings one, too.
     partial_restore: whether parameters that a restored checkpoint lacks, such
       as those of trust bias, keep their starting values; else it is an error.
 
@@ -65,9 +77,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def __init__(self, position_bias: Optional[base.LearningLayer] = None, *,
                step_size: float = 0.05, step_decay: float = 0.05,
                averaging: Literal["statistics", "parameters"] = "statistics",
-               warmup: int = 20, partial_restore: bool = False):
+               warmup: int = 20, update_every: int = 1,
+               partial_restore: bool = False):
     super().__init__()
     checks.check_choice("averaging", averaging, _AVERAGING)
+    self._update_every = checks.check_count("update_every", update_every)
     if position_bias is not None:
       checks.check_instance("position_bias", position_bias, base.LearningLayer,
                             "pass that of the loss, or leave it out")
@@ -80,6 +94,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
         "averaging": averaging,
         "warmup": checks.check_not_negative("warmup", warmup)}
     self._warned: set[str] = set()
+    # Of the epoch, on the device: the counters' sums, and their largest values.
+    self._totals, self._largest = _no_counters(), _no_counters()
+    # The last batch of the epoch that was learned from.
+    self._last_batch = -1
+    self._is_within_step = False
 
   def set_model(self, model: tf.keras.Model) -> None:
     """Finds the bias layer and attaches it to the model, for saving."""
@@ -103,6 +122,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
     # Otherwise no checkpoint and no saved model would hold what is learned, be
     # it by this callback or by another one.
     keras_guards.attach(self.model, list(dict.fromkeys(found)))
+    if bias.is_collecting and keras_guards.running_fits(self.model) == 1:
+      # A `fit` before this one was interrupted within a step, and who knows
+      # what came through the gate since.
+      bias.stop_collecting()
+      bias.take_sums()
 
   def _attach(self, layer):
     """Takes a loss's layer, if it fits the model's strategy."""
@@ -131,15 +155,24 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"layer {self._bias.name!r}; restore one of the same kind of trust "
           "bias, or let them start anew with "
           "`PropensityEM(partial_restore=True)`.")
-    self._totals = np.zeros(base.NUM_COUNTERS)
-    self._bias.prepare_update(**self._rule)
+    self._totals, self._largest = _no_counters(), _no_counters()
+    # A step of a `fit` around this one, in which it was called.
+    self._is_within_step = self._bias.is_collecting
+    self._bias.stop_collecting()
     self._update()
     self._bias.is_updated_by_em = True
+
+  def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
+    """Lets a training step go on in which this `fit` was called."""
+    del logs
+    if self._is_within_step:
+      self._bias.start_collecting()
 
   def on_epoch_begin(self, epoch: int,
                      logs: Optional[dict[str, Any]] = None) -> None:
     """Remembers where the epoch starts, after any backup was restored."""
     del epoch, logs
+    self._last_batch = -1
     self._epoch_start = self._bias.tables()
 
   def on_train_batch_begin(self, batch: int,
@@ -151,14 +184,21 @@ class PropensityEM(tf.keras.callbacks.Callback):
   def on_train_batch_end(self, batch: int,
                          logs: Optional[dict[str, Any]] = None) -> None:
     """Closes the gate, since any callback may evaluate now; the M step."""
-    del batch, logs
+    del logs
     self._bias.stop_collecting()
-    self._update()
+    if batch - self._last_batch >= self._update_every:
+      self._last_batch = batch
+      self._update()
 
   def on_epoch_end(self, epoch: int,
                    logs: Optional[dict[str, Any]] = None) -> None:
     """Puts the propensities of the epoch into the logs."""
     del epoch
+    # A data set that ends within an execution leaves the gate open, and sums.
+    self._bias.stop_collecting()
+    self._update()
+    totals, largest = self._totals.numpy(), self._largest.numpy()
+    self._totals, self._largest = _no_counters(), _no_counters()
     if logs is not None:
       tables = self._bias.tables()
       for name, curves in self._bias.curves().items():
@@ -167,16 +207,12 @@ class PropensityEM(tf.keras.callbacks.Callback):
             abs(tables[name] - self._epoch_start[name]).max())
       logs.update(self._bias.scalars())
       if self._has_weights:
-        kept, cut = self._totals[base.WEIGHT], self._totals[base.CLIPPED]
+        kept, cut = totals[base.WEIGHT], totals[base.CLIPPED]
         logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
+      logs["batches_skipped"] = float(totals[base.SKIPPED])
       if not np.isfinite(logs.get("loss", 0.0)):
         self._tell_divergence()
-    if self._totals[base.BATCHES] and not self._totals[base.PAIRS]:
-      self._warn_once(
-          "No list of this epoch had feedback to learn from, such as two items "
-          "with different feedback; check the feedback, and that lists have "
-          "more than one item.")
-    self._totals[:] = 0
+    self._tell(totals, int(largest[base.OVERFLOW]))
 
   def _tell_divergence(self):
     """Warns if it is not just a batch that the loss was no number of."""
@@ -189,10 +225,26 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
   def _update(self):
     counters = self._bias.update(**self._rule)
-    if counters is None:
-      return
     self._totals += counters
-    beyond = int(counters[base.OVERFLOW])
+    self._largest = tf.maximum(self._largest, counters)
+
+  def _tell(self, totals, beyond):
+    """Says what was wrong in an epoch.
+
+    Args:
+      totals: its counters.
+      beyond: items outside of the tables, in the batch with the most of them.
+    """
+    if totals[base.SKIPPED]:
+      self._warn_once(
+          "Batches whose loss or sums are not finite are left out of the "
+          f"estimates of {self._bias.name!r} ({totals[base.SKIPPED]:g} in this "
+          "epoch); check features, weights and the learning rate.")
+    if totals[base.BATCHES] and not totals[base.PAIRS]:
+      self._warn_once(
+          "No list of this epoch had feedback to learn from, such as two items "
+          "with different feedback; check the feedback, and that lists have "
+          "more than one item.")
     if not beyond:
       return
     tables = f"{self._bias.num_positions} positions"
@@ -200,7 +252,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       tables += f" and {self._bias.num_contexts} contexts"
     if self._bias.overflow == "error":
       raise ValueError(
-          f"{beyond} items of the last batch are outside of the bias layer's "
+          f"{beyond} items of one batch are outside of the bias layer's "
           f"{tables}; raise `num_positions` or `num_contexts`, or choose "
           "`overflow='mask'` or `'pool'`.")
     self._warn_once(
@@ -217,6 +269,11 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
 # The name that 0.1.0 had for the callback of the baselines.
 PositionUpdates = PropensityEM
+
+
+def _no_counters():
+  """Counters as `LearningLayer.update` returns them."""
+  return tf.zeros([base.NUM_COUNTERS + 1])
 
 
 def _by_position(name, tables):

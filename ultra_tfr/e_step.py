@@ -247,14 +247,13 @@ class EStep:
     """
     weights = self._batch.weights
     sums = {}
+    statistics = weights[..., tf.newaxis] * examination.pointwise_statistics(
+        self._clicked, self._relevance_logits, self._relevant,
+        self._irrelevant)
     for i, model in enumerate(self._bias.models):
-      logits = self._relevance_logits[i]
-      slot_weights = self._slots[i].one_hot() * weights[:, :, tf.newaxis]
-      sums[model.key("pointwise")] = examination.pointwise_statistics(
-          self._clicked, logits, self._relevant[i], self._irrelevant[i],
-          slot_weights)
+      sums[model.key("pointwise")] = self._slots[i].sums(statistics[i])
       sums[model.key("calibration")] = em.calibration_sums(
-          logits, self._posterior[i], weights)
+          self._relevance_logits[i], self._posterior[i], weights)
     if len(self._bias.models) > 1:
       sums["log_likelihood"] = tf.reduce_sum(
           weights * examination.log_likelihood(
@@ -263,6 +262,5 @@ class EStep:
     if self._bias.learns_pairwise_trust:
       sums["trust"] = trust.trust_statistics(
           self.is_greater, masking.valid_pairs(self._batch.mask),
-          self._pair_model, slot_weights,
-          self._batch.slots.position_one_hot())
+          self._pair_model, self._batch.slots, weights)
     return sums

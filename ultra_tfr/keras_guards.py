@@ -50,6 +50,32 @@ def refuse_class_weight(model):
         "use `sample_weight` of shape [lists] or [lists, items].")
 
 
+def running_fits(model):
+  """How many of Keras's own `fit` of a model are under way: nested if over 1.
+
+  >>> running_fits(tf.keras.Sequential())
+  0
+  """
+  own = inspect.unwrap(tf.keras.Model.fit).__code__
+  return sum(frame.f_code is own and frame.f_locals.get("self") is model
+             for frame in frames_of("fit"))
+
+
+def is_evaluating():
+  """Whether a Keras model runs, or compiles, its `test_step`.
+
+  An interrupted `fit` tells no callback that it is over, and `evaluate` tells
+  those of a `fit` nothing: so a loss asks.
+
+  >>> is_evaluating()
+  False
+  """
+  # The second name is that of a user's method, as AutoGraph rewrites it.
+  return any(isinstance(frame.f_locals.get("self"), tf.keras.Model)
+             for name in ("test_step", "tf__test_step")
+             for frame in frames_of(name))
+
+
 def attach(model, layers):
   """Makes the layers of losses part of the model, so that it saves them.
 

@@ -90,7 +90,7 @@ class PositionBias(base.LearningLayer):
       to be more where these hold the same clicks several times.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
-      them share the last position, `"error"` makes the callback raise.
+      them share the last position, `"error"` raises when the epoch ends.
     logged_order_weight: how much the logged order counts: in an
       `UnbiasedPairwiseLoss` each pair also gets so many times the weight that
       its positions alone would give it, see `core.weights.logged_order_weights`
@@ -363,16 +363,21 @@ class PositionBias(base.LearningLayer):
         for model in self.models]
 
   def scales(self) -> tf.Tensor:
-    """theta_1 squared of each hypothesis, `[S]`."""
+    """theta squared of the most examined position, by hypothesis, `[S]`.
+
+    That is the first one, if anything is clicked there. Where users browse it
+    is theta without a click above; of several contexts the mean.
+    """
     return tf.stack([
-        tf.square(tf.reduce_mean(model.variables["examination"][:, 0]))
+        tf.square(tf.reduce_max(tf.reduce_mean(
+            model.variables["examination"][:, ::model.num_distances], axis=0)))
         for model in self.models])
 
   def scale(self) -> tf.Tensor:
     """theta_1 squared, the one constant by which all pair weights are scaled.
 
-    With several contexts theta_1 is their mean, and with several hypotheses
-    the square is their mean by `shares`: one constant for all pairs.
+    See `scales` for another position than the first. With several hypotheses it
+    is their mean by `shares`: one constant for all pairs.
     """
     return tf.tensordot(self.shares(), self.scales(), 1)
 
@@ -397,7 +402,11 @@ class PositionBias(base.LearningLayer):
       A tuple of p1 `[S, B, L]` (theta without trust bias), p0 `[S, B, L]`, and
       S `Slots` for the tables of each.
     """
-    own = [model.slots(slots, clicked) for model in self.models]
+    # Hypotheses with the same distances share their slots.
+    one_of_each = {model.num_distances: model for model in self.models}
+    shared = {distances: model.slots(slots, clicked)
+              for distances, model in one_of_each.items()}
+    own = [shared[model.num_distances] for model in self.models]
     relevant = tf.stack([
         of_model.lookup(model.variables["examination"])
         for of_model, model in zip(own, self.models)])
@@ -489,20 +498,6 @@ class PositionBias(base.LearningLayer):
     return found if self.trust_bias != AUTO else {
         **found, "evidence": self.evidence}
 
-  def prepare_update(self, step_size: float = 0.05, step_decay: float = 0.05,
-                     averaging: str = "statistics", warmup: int = 20) -> None:
-    """Compiles the M step, so that the first batch does not wait for it.
-
-    Args:
-      step_size: as in `update`.
-      step_decay: as in `update`.
-      averaging: as in `update`.
-      warmup: as in `update`.
-    """
-    sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    em.m_steps.get_concrete_function(*self._m_step_inputs(
-        sums, base.Steps(step_size, step_decay, averaging, warmup)))
-
   def _move(self, sums, steps):
     states, averages, evidence = em.m_steps(*self._m_step_inputs(sums, steps))
     for model, state, seen in zip(self.models, states, averages):
@@ -530,9 +525,8 @@ class PositionBias(base.LearningLayer):
             tuple(model.own(sums) for model in self.models),
             tf.convert_to_tensor(getattr(self, "evidence", none)),
             sums.get("log_likelihood", none),
-            sums["counters"][base.BATCHES],
-            *(tf.constant(value, tf.float32) for value in (
-                steps.step_size, steps.step_decay, steps.warmup)))
+            sums["counters"][base.BATCHES], steps.step_size, steps.step_decay,
+            steps.warmup)
 
   def _update_rule(self, model, averaging):
     own = {name: self._config[name] for name in (

@@ -39,7 +39,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   on the bias layer: without trust bias it is loss_IPW; with `"pairwise"` trust
   bias Bayes-IPW; with `"position"` trust bias the closed form of
   `core.weights.item_pair_weights`. `lambda_weight` makes it loss_opt. Weights
-  carry no gradient and are scaled by one constant, theta_1 squared. The weight
+  carry no gradient and are scaled by one constant, theta squared of the most
+  examined position (in general the first). The weight
   uses P(c > 0), so any feedback >= 0 will do, clicks as well as dwell times.
   A bias layer with `logged_order_weight` adds to all pairs what their positions
   alone say of them.

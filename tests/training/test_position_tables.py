@@ -146,15 +146,18 @@ def test_steps_per_execution_loses_no_sums(name):
   for steps in (1, 5):
     model, layer = make_model(name, steps_per_execution=steps)
     model.optimizer.learning_rate = 0.0
-    total, take = {}, layer.take_sums
+    total, update = {}, layer.update
 
-    def record(total=total, take=take):
-      sums = take()
+    def record(layer=layer, total=total, update=update, **arguments):
+      sums = layer.take_sums()
       for key, value in sums.items():
         total[key] = total.get(key, 0) + value.numpy()
-      return sums
+      layer.start_collecting()
+      layer.collect(sums)
+      layer.stop_collecting()
+      return update(**arguments)
 
-    layer.take_sums = record
+    layer.update = record
     # A step of next to nothing, so that all batches see the same tables.
     fit(model, make_data(), [PositionUpdates(step_size=1e-9)])
     assert layer.num_updates.numpy() == 6
@@ -238,7 +241,7 @@ def test_overflow(name):
   data = make_data(8)
   model, _ = make_model(name, num_positions=2, overflow="error")
   with pytest.raises(ValueError, match=(
-      "16 items of the last batch are outside of the bias layer's 2 pos")):
+      "16 items of one batch are outside of the bias layer's 2 pos")):
     fit(model, data)
   model, _ = make_model(name, num_positions=2)
   with pytest.warns(UserWarning, match="Items outside of .* are left out"):

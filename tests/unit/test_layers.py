@@ -177,7 +177,8 @@ def test_sums_pass_the_gate_only_when_it_is_open():
           "counters": tf.ones([5])}
   bias.collect(ones)
   assert not any(np.any(s) for s in bias.take_sums().values())
-  assert bias.update() is None
+  assert not np.any(bias.update())
+  assert bias.num_updates.numpy() == 0
   bias.start_collecting()
   bias.collect(ones)
   bias.collect(ones)
@@ -187,6 +188,19 @@ def test_sums_pass_the_gate_only_when_it_is_open():
   for value in bias.take_sums().values():
     np.testing.assert_array_equal(value, np.full(value.shape, 2.))
   assert not any(np.any(s) for s in bias.take_sums().values())
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"trust_bias": "pairwise"}, {"num_contexts": 2},
+    {"trust_bias": "auto"}, {"examination_model": "browsing"}])
+def test_the_scale_is_that_of_the_most_examined_position(arguments):
+  """Nobody clicked position 1, and with its theta the gradient vanished."""
+  bias = make(**arguments)
+  for model in bias.models:
+    table = np.full(model.variables["examination"].shape, 1e-3, np.float32)
+    table[:, 2 * model.num_distances] = .5
+    model.variables["examination"].assign(table)
+  np.testing.assert_allclose(bias.scale(), .25, rtol=1e-6)
 
 
 def test_a_floor_for_the_examination():

@@ -12,6 +12,7 @@ from ultra_tfr.core import em
 from ultra_tfr.core import examination
 from ultra_tfr.core import masking
 from ultra_tfr.core import pairs
+from ultra_tfr.core import positions
 from ultra_tfr.core import trust
 
 # A world of two items at random positions i != j. Relevance is binary, and
@@ -64,8 +65,8 @@ def _recover_trust(counts, iterations):
   beta, clicks = tf.constant(beta), tf.constant(clicks)
   mask = tf.ones_like(clicks, tf.bool)
   one_hot = tf.one_hot(slots, K, dtype=tf.float64)
-  weighted = one_hot * tf.constant(
-      np.asarray(counts, np.float64).reshape(-1, 1, 1))
+  weights = tf.constant(np.broadcast_to(
+      np.asarray(counts, np.float64).reshape(-1, 1), slots.shape))
 
   def pairwise(table):
     return tf.einsum("bai,ij,bcj->bac", one_hot, table, one_hot)
@@ -77,7 +78,7 @@ def _recover_trust(counts, iterations):
         pairwise(minus))
     sums = trust.trust_statistics(
         pairs.preferred(clicks, mask), masking.valid_pairs(mask), model,
-        weighted, one_hot)
+        positions.find_slots(slots + 1.0, None, K, 1), weights)
     return em.constrain_trust(*em.trust_estimates(sums, plus, minus))
 
   plus = tf.fill([K, K], tf.constant(0.6, tf.float64))
@@ -124,15 +125,14 @@ def _recover_clicks(counts, clicks, slots, beta, p1, p0, iterations):
   """Pointwise EM from counts of single items; p0 is None without noise."""
   clicked = tf.constant(clicks > 0)
   logits = tf.constant(np.log(beta / (1 - beta)))
-  one_hot = tf.one_hot(slots, len(p1), dtype=tf.float64)
-  weighted = one_hot * tf.constant(counts)[:, :, tf.newaxis]
+  weights = tf.constant(counts)[:, :, tf.newaxis]
+  of_items = positions.find_slots(slots + 1.0, None, len(p1), 1)
   irrelevant = tf.zeros_like(p1) if p0 is None else p0
 
   @tf.function
   def step(p1, irrelevant):
-    sums = examination.pointwise_statistics(
-        clicked, logits, tf.gather(p1, slots), tf.gather(irrelevant, slots),
-        weighted)
+    sums = of_items.sums(weights * examination.pointwise_statistics(
+        clicked, logits, tf.gather(p1, slots), tf.gather(irrelevant, slots)))
     if p0 is None:
       return em.constrain_examination(
           em.examination_estimates(sums, p1, p1)[0], 1e-3), irrelevant

@@ -115,8 +115,8 @@ class DualLearningLoss(base.LearningLoss):
     _, gradient, curvature = list_softmax.weighted_cross_entropy(
         logits, clicks * relevance_weights * batch.weights, batch.mask)
     return base.Learned(
-        losses, lambda: {"tables": base.sums_by_slot(
-            batch, [gradient, curvature])},
+        losses, lambda: {"tables": batch.slots.sums(
+            tf.stack([gradient, curvature], axis=-1))},
         count(batch.feedback > 0), tf.reduce_sum(clicks * weights),
         tf.reduce_sum(clicks * cut))
 

@@ -25,7 +25,8 @@ class ClickRatios(base.PositionTables):
     num_contexts: C, one table for each context id of the packed feedback.
     regularization: p >= 0. Ratios are raised to the power 1 / (1 + p): larger
       values correct less.
-    min_ratio: a floor for the ratios, and so a cap for weights.
+    min_ratio: a floor for the ratios, and so a cap for weights; its inverse is
+      their ceiling. While position 1 gets no feedback they stay.
     overflow: as in `base.PositionTables`.
     name: the layer's name.
 
@@ -73,7 +74,8 @@ class ClickRatios(base.PositionTables):
         (preference_ratios.UNCLICKED, self.unclicked_ratio)):
       table.assign(preference_ratios.ratios(
           self._by_position(averages[:, column]), tf.convert_to_tensor(table),
-          self._regularization, self._min_ratio))
+          self._regularization, self._min_ratio,
+          self._by_position(sums[:, column])))
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""
@@ -131,7 +133,7 @@ class PairwiseDebiasingLoss(base.LearningLoss):
         lambda: {"tables": preference_ratios.ratio_sums(
             tf.where(is_greater, pair_losses, 0.0) *
             batch.weights[:, :, tf.newaxis],
-            clicked, unclicked, batch.slots.one_hot())},
+            clicked, unclicked, batch.slots)},
         count(is_greater), tf.reduce_sum(weights), tf.reduce_sum(cut))
 
   def _options(self):

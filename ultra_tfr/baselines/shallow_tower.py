@@ -193,7 +193,8 @@ class ShallowTowerLoss(base.LearningLoss):
                   batch.weights * effect.curvatures]
     nothing = tf.zeros([])
     return base.Learned(
-        losses, lambda: {"tables": base.sums_by_slot(batch, columns)},
+        losses, lambda: {"tables": batch.slots.sums(
+            tf.stack(columns, axis=-1))},
         count(clicked), nothing, nothing)
 
   def _options(self):

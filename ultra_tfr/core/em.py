@@ -356,7 +356,8 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
     seen, rate, unit = sums, alpha, 1.0
   state = dict(state, num_updates=step + num_batches)
   state["relevance_shift"] = newton_step(
-      state["relevance_shift"], sums["calibration"], _CALIBRATION_RATE)
+      state["relevance_shift"], sums["calibration"],
+      compound_step(_CALIBRATION_RATE, num_batches))
   in_warmup = tf.logical_and(rule.starts_from_clicks, step < warmup)
   shrink = functools.partial(
       shrinkage.shrink_to_position, num_distances=rule.num_distances)

@@ -144,32 +144,30 @@ NUM_STATISTICS = 5
 
 
 def pointwise_statistics(clicked, relevance_logits, click_relevant,
-                         click_irrelevant, slot_weights):
-  """Sums per position for the M step.
+                         click_irrelevant):
+  """What each item adds to the sums for the M step.
 
   Args:
     clicked: `[B, L]` booleans, c > 0.
-    relevance_logits: `[B, L]`, the logit of beta.
-    click_relevant: `[B, L]`, p1 (theta without trust bias).
-    click_irrelevant: `[B, L]`, p0.
-    slot_weights: `[B, L, S]`, the indicator of each item's slot times its
-      weight; zeros for padding, so that padding enters no sum.
+    relevance_logits: `[..., B, L]`, the logit of beta.
+    click_relevant: `[..., B, L]`, p1 (theta without trust bias).
+    click_irrelevant: `[..., B, L]`, p0.
 
   Returns:
-    `[S, 5]`: the sums of 1, of c > 0, of P(r > 0 | c), of P(r > 0 | c) where
-    c > 0, and of P(e = 1 | c) where c = 0.
+    `[..., B, L, 5]`: 1, whether c > 0, P(r > 0 | c), the same where c > 0, and
+    P(e = 1 | c) where c = 0.
 
   >>> pointwise_statistics(
   ...     tf.constant([[True, False]]), tf.zeros([1, 2]),
-  ...     tf.constant([[0.5, 0.5]]), tf.zeros([1, 2]),
-  ...     tf.one_hot([[0, 0]], 1)).numpy().round(3)
-  array([[2.   , 1.   , 1.333, 1.   , 0.333]], dtype=float32)
+  ...     tf.constant([[0.5, 0.5]]), tf.zeros([1, 2])).numpy().round(3)
+  array([[[1.   , 1.   , 1.   , 1.   , 0.   ],
+          [1.   , 0.   , 0.333, 0.   , 0.333]]], dtype=float32)
   """
   relevant = relevance_posterior(
       clicked, relevance_logits, click_relevant, click_irrelevant)
   examined = examination_posterior(clicked, relevance_logits, click_relevant)
   is_clicked = tf.cast(clicked, relevant.dtype)
-  columns = tf.stack(
-      [tf.ones_like(relevant), is_clicked, relevant, is_clicked * relevant,
+  ones = tf.ones_like(relevant)
+  return tf.stack(
+      [ones, is_clicked * ones, relevant, is_clicked * relevant,
        (1.0 - is_clicked) * examined], axis=-1)
-  return tf.einsum("bls,blc->sc", slot_weights, columns)

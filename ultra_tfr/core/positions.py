@@ -34,11 +34,22 @@ class Slots(NamedTuple):
     """
     return tf.gather(tf.reshape(tf.stop_gradient(table), [-1]), self.index)
 
-  def one_hot(self, dtype=tf.float32):
-    """`[B, L, C * K]` indicator of each item's slot; zeros where not valid."""
+  def sums(self, values):
+    """Sums of item values by slot; items that are not valid count nowhere.
+
+    It costs as much as there are items, however many slots there are.
+
+    Args:
+      values: `[B, L, ...]`.
+
+    Returns:
+      `[C * K, ...]`.
+    """
     size = self.num_contexts * self.num_positions
-    index = tf.where(self.valid, self.index, -1)
-    return tf.one_hot(index, size, dtype=dtype)
+    # What has no slot goes to one of its own, since XLA and devices differ in
+    # what they do with indexes out of range.
+    index = tf.where(self.valid, self.index, size)
+    return tf.math.unsorted_segment_sum(values, index, size + 1)[:size]
 
   def position_one_hot(self, dtype=tf.float32):
     """`[B, L, K]` indicator of each item's position; zeros where not valid."""

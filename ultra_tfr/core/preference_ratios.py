@@ -44,14 +44,16 @@ def ratio_sums(pair_losses, clicked_ratio, unclicked_ratio, slots):
       not count.
     clicked_ratio: `[B, L]`, t+ of each item's position.
     unclicked_ratio: `[B, L]`, t- of each item's position.
-    slots: `[B, L, S]`, indicator of each item's slot.
+    slots: `positions.Slots` of the items.
 
   Returns:
-    `[S, 2]`.
+    `[C * K, 2]`.
 
+  >>> from ultra_tfr.core import positions
   >>> sums = ratio_sums(
   ...     tf.constant([[[0.0, 0.5, 0.25], [0.0] * 3, [0.0] * 3]]),
-  ...     tf.ones([1, 3]), tf.ones([1, 3]), tf.one_hot([[0, 1, 2]], 3))
+  ...     tf.ones([1, 3]), tf.ones([1, 3]),
+  ...     positions.find_slots(tf.constant([[1.0, 2.0, 3.0]]), None, 3, 1))
   >>> sums.numpy().tolist()
   [[0.75, 0.0], [0.0, 0.5], [0.0, 0.25]]
   """
@@ -59,18 +61,22 @@ def ratio_sums(pair_losses, clicked_ratio, unclicked_ratio, slots):
   second = 1.0 / masking.floor_probability(unclicked_ratio)
   won = tf.einsum("bac,bc->ba", pair_losses, second)
   lost = tf.einsum("bac,ba->bc", pair_losses, first)
-  return tf.einsum("bls,blc->sc", slots, tf.stack([won, lost], axis=-1))
+  return slots.sums(tf.stack([won, lost], axis=-1))
 
 
-def ratios(sums, current, regularization, minimum):
-  """t = (S / S_1)^(1 / (1 + p)).
+def ratios(sums, current, regularization, minimum, latest=None):
+  """t = (S / S_1)^(1 / (1 + p)), no further from 1 than `minimum` is.
 
   Args:
-    sums: `[C, K]`, S+ or S-.
+    sums: `[C, K]`, S+ or S-, averaged.
     current: `[C, K]`, kept by positions without a pair, and by all positions
-      while the first of them has none.
+      of a context while the first of them has none.
     regularization: p >= 0.
-    minimum: the floor of t.
+    minimum: the floor of t; its inverse is the ceiling.
+    latest: `[C, K]`, those of the latest batches. Averages fade where nothing
+      is shown any more, and what is compared with a first position that fades
+      grows without end: so none moves while that is not seen. None if they are
+      `sums`.
 
   Returns:
     `[C, K]`.
@@ -80,6 +86,8 @@ def ratios(sums, current, regularization, minimum):
   [[1.0, 0.5, 1.0]]
   """
   first = sums[:, :1] + tf.zeros_like(sums)
+  is_seen = (sums if latest is None else latest)[:, :1] > 0
   relative = masking.safe_ratio(sums, first, tf.ones_like(sums))
-  new = tf.maximum(tf.pow(relative, 1.0 / (1.0 + regularization)), minimum)
-  return tf.where(tf.logical_and(sums > 0, first > 0), new, current)
+  new = tf.clip_by_value(
+      tf.pow(relative, 1.0 / (1.0 + regularization)), minimum, 1.0 / minimum)
+  return tf.where(is_seen & (sums > 0) & (first > 0), new, current)

@@ -228,21 +228,22 @@ def preference_posterior(is_greater, model):
 NUM_STATISTICS = 4
 
 
-def trust_statistics(is_greater, pair_mask, model, slots_a, positions_b):
+def trust_statistics(is_greater, pair_mask, model, slots, weights):
   """Sums per position pair for the M step of eps.
 
   Args:
     is_greater: `[B, L, L]` booleans, c_a > c_b.
     pair_mask: `[B, L, L]` booleans, every ordered pair of valid items.
     model: `PairModel`.
-    slots_a: `[B, L, S]`, indicator of a's slot times the weight of a.
-    positions_b: `[B, L, K]`, indicator of b's position.
+    slots: `positions.Slots` of the items.
+    weights: `[B, L]`, a pair has that of a.
 
   Returns:
-    `[S, K, 4]`: the sums of P(1, 1, r_a > r_b | c) over pairs with c_a > c_b
-    and over the others, then the same for P(1, 1, r_a <= r_b | c).
+    `[C * K, K, 4]`: the sums of P(1, 1, r_a > r_b | c) over pairs with
+    c_a > c_b and over the others, then the same for P(1, 1, r_a <= r_b | c).
   """
   zero = tf.zeros_like(model.preference)
+  positions_b = slots.position_one_hot(weights.dtype)
   is_greater = tf.logical_and(pair_mask, is_greater)
   is_other = tf.logical_and(pair_mask, tf.logical_not(is_greater))
   sums = []
@@ -251,6 +252,6 @@ def trust_statistics(is_greater, pair_mask, model, slots_a, positions_b):
       # One after the other, so that few [B, L, L] tensors are alive at once.
       with tf.control_dependencies(sums):
         values = tf.where(where, pair_posterior(model, group, state), zero)
-        sums.append(
-            tf.einsum("bas,bac,bck->sk", slots_a, values, positions_b))
+        sums.append(slots.sums(tf.einsum(
+            "ba,bac,bck->bak", weights, values, positions_b)))
   return tf.stack(sums, axis=-1)

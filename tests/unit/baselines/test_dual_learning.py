@@ -120,7 +120,7 @@ def test_a_step_raises_what_is_clicked_and_keeps_the_level():
       layer.propensity_logits, [[0.6, -0.3, -0.3]], atol=1e-3)
   assert counters[0] == 1
   assert layer.num_updates.numpy() == 1
-  assert layer.update() is None
+  assert not np.any(layer.update())
 
 
 def test_propensities_are_relative_to_position_one():

@@ -96,9 +96,10 @@ def test_sums_are_averaged_over_batches_and_divided_afterwards():
     # A young average is the plain mean.
     rate = max(em.step_size(float(step), 0.4, 0.1).numpy(), 1 / (step + 1))
     average = (1 - rate) * average + rate * sums
+    # Nothing moves in a batch that says nothing of the first position.
     clicked, unclicked = (np.array(baseline_oracles.ratios(
-        average[:, i], now, 0.0, 1e-3)) for i, now in enumerate(
-            (clicked, unclicked)))
+        average[:, i], now, 0.0, 1e-3)) if sums[0, i] > 0 else now
+                          for i, now in enumerate((clicked, unclicked)))
     np.testing.assert_allclose(layer.clicked_ratio[0], clicked, rtol=1e-4)
     np.testing.assert_allclose(layer.unclicked_ratio[0], unclicked, rtol=1e-4)
   assert np.ptp(clicked) > 0.1
@@ -117,6 +118,29 @@ def test_a_batch_without_a_pair_at_position_one():
   loss([[1.0, 1.0, 1.0, 1.0]], [[0.0] * K])
   layer.update()
   np.testing.assert_allclose(layer.clicked_ratio, [CLICKED])
+
+
+def test_a_banner_takes_the_place_of_position_one():
+  """t+ of the others grew without end, and the loss vanished."""
+  layer = ClickRatios(3)
+  loss = PairwiseDebiasingLoss(layer)
+  layer.start_collecting()
+  scores = np.zeros([4, 3])
+  loss(np.eye(4, 3), scores)
+  layer.update()
+  before = layer.clicked_ratio.numpy()
+  y_true = pack_feedback(
+      [[-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]] * 2, [[1, 2, 3]] * 4)
+  for _ in range(200):
+    loss(y_true, scores)
+    layer.update(step_size=0.5, step_decay=0.0)
+  np.testing.assert_array_equal(layer.clicked_ratio, before)
+  assert float(loss(y_true, scores)) > 0.1
+  # When it is back, ratios stay bounded.
+  loss(np.eye(4, 3), scores)
+  layer.update()
+  assert np.isfinite(layer.clicked_ratio).all()
+  assert layer.clicked_ratio.numpy().max() <= 1e3
 
 
 def test_weights_carry_no_gradient():

@@ -95,6 +95,15 @@ def test_parameters_move_by_the_step_size_towards_the_batch():
   assert float(state["num_updates"]) == 4.0
 
 
+def test_the_shift_goes_as_far_as_the_steps_of_its_batches():
+  """Of ten batches in one execution the shift made one step of ten."""
+  sums = {**_batch(), "calibration": tf.constant([2.0, 9.0])}
+  for num_batches, share in ((1.0, 0.2), (2.0, 0.36)):
+    state, _ = _run(_rule(), sums=sums, num_batches=num_batches)
+    np.testing.assert_allclose(
+        state["relevance_shift"], share * 2.0 / 10.0, rtol=1e-5)
+
+
 def test_statistics_are_averaged_before_they_are_divided():
   batches = [_pointwise(seed, counts) for seed, counts in (
       (0, (10.0, 2.0, 50.0)), (1, (1.0, 20.0, 5.0)), (2, (3.0, 3.0, 3.0)))]

@@ -90,9 +90,9 @@ def test_statistics_equal_the_double_loop_with_padding_and_contexts():
       tf.constant(oracles.column(LISTS, "context"), tf.float32),
       NUM_POSITIONS, NUM_CONTEXTS)
   weights = tf.constant(oracles.column(LISTS, "weight"), tf.float64)
-  sums = examination.pointwise_statistics(
-      clicked, logits, p1, p0,
-      slots.one_hot(tf.float64) * weights[:, :, tf.newaxis])
+  sums = slots.sums(
+      weights[:, :, tf.newaxis] * examination.pointwise_statistics(
+          clicked, logits, p1, p0))
   np.testing.assert_allclose(
       sums.numpy(), oracles.pointwise_statistics(
           LISTS, P1, P0, NUM_CONTEXTS * NUM_POSITIONS, _slot_of), rtol=1e-12)
@@ -129,7 +129,6 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
   clicked = tf.constant(corners[:, :1] > 0)
   logits, p1, p0 = (tf.constant(corners[:, n:n + 1], dtype)
                     for n in (1, 2, 3))
-  weights = tf.ones([len(corners), 1, 1], dtype)
   functions = {
       "clicked": lambda: examination.clicked_factor(logits, p1, p0),
       "unclicked": lambda: examination.unclicked_factor(logits, p1, p0),
@@ -138,7 +137,7 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
       "examination": lambda: examination.examination_posterior(
           clicked, logits, p1),
       "statistics": lambda: examination.pointwise_statistics(
-          clicked, logits, p1, p0, weights),
+          clicked, logits, p1, p0),
   }
   for name, function in functions.items():
     with tf.GradientTape() as tape:

@@ -1,6 +1,7 @@
 """Tests of ultra_tfr.core.positions."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from ultra_tfr.core import positions as positions_lib
@@ -72,10 +73,25 @@ def test_lookup_of_pairs_takes_row_a_and_column_b():
             contexts[lst, a], ranks[lst, a] - 1, ranks[lst, b] - 1]
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_sums_are_those_of_one_hots(jit_compile):
+  rng = np.random.default_rng(0)
+  contexts, ranks = rng.integers(0, 2, [4, 5]), rng.integers(0, 5, [4, 5])
+  slots = _slots(ranks.astype(float), contexts.astype(float), num_contexts=2)
+  values = rng.normal(size=[4, 5, 3])
+  values[~slots.valid.numpy()] = np.nan  # Padding counts nowhere.
+  found = tf.function(slots.sums, jit_compile=jit_compile)(
+      tf.constant(values))
+  expected = np.zeros([6, 3])
+  for context, rank, value in zip(
+      contexts.ravel(), ranks.ravel(), values.reshape(-1, 3)):
+    if 1 <= rank <= 3:
+      expected[3 * context + rank - 1] += value
+  np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_one_hots_are_empty_where_not_valid():
   slots = _slots([[2.0, 9.0, 0.0]], [[1.0] * 3], num_contexts=2)
-  assert slots.one_hot(tf.float64).dtype == tf.float64
-  np.testing.assert_array_equal(
-      slots.one_hot().numpy()[0], [[0, 0, 0, 0, 1, 0], [0] * 6, [0] * 6])
+  assert slots.position_one_hot(tf.float64).dtype == tf.float64
   np.testing.assert_array_equal(
       slots.position_one_hot().numpy()[0], [[0, 1, 0], [0] * 3, [0] * 3])

@@ -37,7 +37,7 @@ def _sums(clicked, unclicked):
       is_greater, pairs.logistic_loss(pairs.differences(scores)), 0.0)
   return preference_ratios.ratio_sums(
       losses * weights[:, :, tf.newaxis], _lookup(clicked), _lookup(unclicked),
-      _slots().one_hot(tf.float64))
+      _slots())
 
 
 def test_sums_equal_the_double_loop():
@@ -53,7 +53,8 @@ def test_all_pairs_are_summed():
       [[[0.0, 1.0, 1.0], [0.0] * 3, [0.0] * 3]], tf.float64)
   ones = tf.ones([1, 3], tf.float64)
   sums = preference_ratios.ratio_sums(
-      losses, ones, ones, tf.one_hot([[0, 1, 2]], 3, dtype=tf.float64))
+      losses, ones, ones, positions_lib.find_slots(
+          tf.constant([[1.0, 2.0, 3.0]]), None, 3, 1))
   np.testing.assert_allclose(
       sums, [[1.386294, 0.0], [0.0, 0.693147], [0.0, 0.693147]], atol=1e-6)
 
@@ -91,6 +92,16 @@ def test_positions_without_pairs(sums, expected):
   found = preference_ratios.ratios(
       tf.constant([sums]), tf.constant([[0.9, 0.8, 0.7, 0.6]]), 0.0, 1e-3)
   np.testing.assert_allclose(found, [expected], rtol=1e-6)
+
+
+def test_nothing_moves_while_the_first_position_is_not_seen():
+  """A banner took its place: t+ went from .5 to 78, 3.7e8 and inf."""
+  now, faded = tf.constant([[1.0, 0.5]]), tf.constant([[1e-30, 2.0]])
+  for latest, expected in (([[0.0, 2.0]], [1.0, 0.5]),
+                           ([[1e-3, 2.0]], [1.0, 1e3])):
+    found = preference_ratios.ratios(
+        faded, now, 0.0, 1e-3, tf.constant(latest))
+    np.testing.assert_allclose(found, [expected], rtol=1e-6)
 
 
 def test_contexts_have_their_own_first_position():

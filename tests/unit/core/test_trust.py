@@ -190,8 +190,7 @@ def test_statistics_equal_the_double_loop_with_padding():
   slots = _slots()
   sums = trust.trust_statistics(
       pairs.preferred(feedback, mask), masking.valid_pairs(mask), _model(),
-      slots.one_hot(tf.float64) * weights[:, :, tf.newaxis],
-      slots.position_one_hot(tf.float64))
+      slots, weights)
   expected = oracles.trust_statistics(
       LISTS, THETA, lambda n, a, b: GAMMA[n, a, b], PLUS, MINUS,
       NUM_POSITIONS)
@@ -211,8 +210,7 @@ def test_padding_that_is_not_a_number_of_a_list_enters_no_statistic():
         0.9, 0.1)
     results.append(trust.trust_statistics(
         pairs.preferred(tf.constant([[1.0, 0.0, 0.0]]), mask),
-        masking.valid_pairs(mask), model, slots.one_hot(),
-        slots.position_one_hot()).numpy())
+        masking.valid_pairs(mask), model, slots, tf.ones([1, 3])).numpy())
   np.testing.assert_array_equal(*results)
   assert results[0][0, 1].sum() > 0
   assert results[0][0, 0].sum() == 0
@@ -223,7 +221,8 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
   corners = np.array(list(itertools.product([0.0, 0.5, 1.0], repeat=6)))
   columns = [tf.constant(corners[:, n].reshape(-1, 1, 1), dtype)
              for n in range(6)]
-  ones = tf.ones([len(corners), 1, 1], dtype)
+  ones = tf.ones([len(corners), 1], dtype)
+  slots = positions_lib.find_slots(ones, None, 1, 1)
   trues = tf.fill([len(corners), 1, 1], True)
 
   def model():
@@ -239,7 +238,7 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
           tf.logical_not(trues), model()),
       "outcome": lambda: model().outcome,
       "statistics": lambda: trust.trust_statistics(
-          trues, trues, model(), ones, ones),
+          trues, trues, model(), slots, ones),
   }
   for group in ("greater", "not_greater"):
     for state in _table(model())[group]:
