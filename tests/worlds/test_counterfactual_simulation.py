@@ -95,6 +95,77 @@ def test_intervals_cover_the_truth(trust):
   assert np.mean(errors) == pytest.approx(np.std(spread), rel=0.15)
 
 
+def _judged(clicks, rounds, trust=False):
+  """Logs with about so many clicks, judged with the interval of each.
+
+  Two rankers are equally good: relevance with noise. So is the truth of their
+  difference 0.
+
+  Args:
+    clicks: the mean number in a log.
+    rounds: how many logs.
+    trust: whether irrelevant items are clicked, too.
+
+  Returns:
+    The shares of intervals that hold the truth, of those that exclude 0 where
+    two equal rankers are compared, each a dict by metric, and of logs that are
+    judged at all.
+  """
+  rng, beta, _, positions = make_world(4, 40000)
+  scale = draw_clicks(rng, beta, positions, trust)[1]
+  score = beta + rng.normal(scale=0.3, size=beta.shape)
+  truth = true_values(beta, score, scale)
+  per_request = draw_clicks(rng, beta, positions, trust)[0]["feedback"].sum(
+      axis=1).mean()
+  covered, excluded = ({name: [] for name in truth} for _ in range(2))
+  judged = 0
+  for seed in range(rounds):
+    rows = rng.integers(0, len(beta), round(clicks / per_request))
+    log, _ = draw_clicks(rng, beta[rows], positions[rows], trust)
+    equal = beta[rows] + rng.normal(scale=0.3, size=[len(rows), SIZE])
+    rankers = [counterfactual.LogTotals(topn=(3,)) for _ in range(2)]
+    for totals, scores in zip(rankers, (score[rows], equal)):
+      totals.update(scores, **log, scale=scale)
+    found = counterfactual.summarize(rankers[0], seed=seed)
+    if found.effective_requests < counterfactual.ENOUGH:
+      assert all(np.isnan(e.low) for e in found.estimates.values())
+      continue
+    judged += 1
+    differences = counterfactual.compare(*rankers, seed=seed)
+    for name, value in truth.items():
+      interval, difference = found.estimates[name], differences[name]
+      covered[name].append(interval.low <= value <= interval.high)
+      excluded[name].append(not difference.low <= 0 <= difference.high)
+  return ({name: np.mean(hits) for name, hits in covered.items()},
+          {name: np.mean(hits) for name, hits in excluded.items()},
+          judged / rounds)
+
+
+@pytest.mark.parametrize("clicks", [30, 100])
+def test_intervals_of_few_clicks(clicks):
+  """Percentiles alone held the truth in 80 % of such logs."""
+  covered, excluded, _ = _judged(clicks, 60)
+  # 60 rounds cannot tell .85 from .8; see below.
+  assert min(covered.values()) >= 0.8, covered
+  assert max(excluded.values()) <= 0.17, excluded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", [False, True], ids=["clicks", "trust"])
+@pytest.mark.parametrize("clicks", [30, 100, 1000])
+def test_intervals_hold_what_they_promise(clicks, trust):
+  covered, excluded, judged = _judged(clicks, 1000, trust)
+  print(f"\n{clicks} clicks, trust {trust}: {judged:.0%} judged; truth held in "
+        f"{min(covered.values()):.1%} to {max(covered.values()):.1%}; 0 "
+        f"excluded in {min(excluded.values()):.1%} to "
+        f"{max(excluded.values()):.1%}")
+  if judged > 0.05:
+    assert min(covered.values()) >= 0.85, covered
+    assert max(excluded.values()) <= 0.1, excluded
+  if not trust or clicks > 100:
+    assert judged > 0.9
+
+
 def test_the_same_draws_tell_close_rankers_apart():
   rng, beta, _, positions = make_world(2, 3000)
   log, scale = draw_clicks(rng, beta, positions, False)

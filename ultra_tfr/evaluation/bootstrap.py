@@ -5,9 +5,11 @@ drawn again, not rows.
 """
 
 import dataclasses
+import math
 from typing import Optional
 
 import numpy as np
+from scipy import stats
 
 from ultra_tfr import checks
 
@@ -55,6 +57,73 @@ def interval(estimates, level=0.9):
   filled = np.where(known, estimates, 0.0)
   low, high = np.nanpercentile(filled, [tail, 100.0 - tail], axis=0)
   return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+def cautious_level(level, replicates):
+  """The level whose percentiles are a standard error further out.
+
+  Of so few replicates the percentiles themselves are known with an error only.
+
+  Args:
+    level: the share of replicates that would be inside.
+    replicates: B.
+
+  Returns:
+    A level of at most 1, for `interval`.
+
+  >>> round(cautious_level(0.9, 200), 4), round(cautious_level(0.9, 10**6), 4)
+  (0.9308, 0.9004)
+  """
+  tail = (1.0 - level) / 2.0
+  return min(1.0, level + 2.0 * math.sqrt(tail * (1.0 - tail) / replicates))
+
+
+def widened(value, low, high, effective_size, level):
+  """A percentile interval made as wide as a small sample needs it.
+
+  Replicates spread as far as the sample does, and know nothing of how little
+  few observations say of their own spread: so the ends move away from the value
+  by what the quantile of Student's t is larger than that of the normal.
+
+  Args:
+    value: `[..]`, the estimate.
+    low: `[..]`, the percentile of its replicates.
+    high: `[..]`, likewise.
+    effective_size: `[..]`, of how many observations it is; fewer than two are
+      taken for two.
+    level: of the interval.
+
+  Returns:
+    A tuple (low, high), which hold the value.
+
+  >>> low, high = widened(0.0, -1.0, 2.0, np.array([2.0, 10.0, 1e6]), 0.9)
+  >>> low.round(2).tolist(), high.round(2).tolist()
+  ([-3.84, -1.11, -1.0], [7.68, 2.23, 2.0])
+  """
+  share = (1.0 + level) / 2.0
+  factor = stats.t.ppf(share, np.maximum(effective_size - 1.0, 1.0)) / (
+      stats.norm.ppf(share))
+  return (value - factor * np.maximum(value - low, 0.0),
+          value + factor * np.maximum(high - value, 0.0))
+
+
+def effective_size(contributions):
+  """How many equal contributions would add up with as much noise: Kish's size.
+
+  Args:
+    contributions: `[N, ..]`.
+
+  Returns:
+    `[..]`, (sum x)^2 / sum x^2; 0 where all are 0.
+
+  Source: Kish, "Survey Sampling", 1965.
+
+  >>> float(effective_size(np.array([1.0, 1.0, 0.0, 2.0])).round(2))
+  2.67
+  """
+  squares = np.square(contributions).sum(axis=0)
+  return np.square(np.sum(contributions, axis=0)) / np.where(
+      squares > 0, squares, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,6 +20,19 @@ NDCG and ARP are self-normalised as they are. The self-normalised estimators
 divide by the sum of all estimates, for clicks that of the inverse propensities
 of the clicked items; with p0 that of (click - p0) w over all items.
 
+With p0 noise may carry a sum below 0 or a ratio anywhere. What is estimated
+cannot leave its range, so values and ends of intervals are held to it: 0 to 1
+for NDCG and what is self-normalised, at least 0 for the other ones, and 1 to
+the longest list for ARP.
+
+Intervals are percentiles over drawn requests, widened for the few requests that
+decide (`bootstrap.widened`). Below `ENOUGH` effective requests there are none:
+(sum g)^2 / sum g^2 over the sum g of the estimates of each request, which is
+also how many times its noise the sum of them all is, squared. In simulations
+with 30, 100 and 1,000 clicks the intervals of 90 % then hold the truth in
+COVERED of the cases, and those of the difference of two equally good rankers
+exclude 0 in EXCLUDED (tests/worlds/test_counterfactual_simulation.py).
+
 Sources: Joachims, Swaminathan & Schnabel, WSDM 2017; Swaminathan & Joachims,
 "The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015;
 Agarwal et al., WWW 2019 and Vardasbi et al., CIKM 2020 (p0).
@@ -36,6 +49,8 @@ from ultra_tfr import checks
 from ultra_tfr.core import counterfactual
 from ultra_tfr.evaluation import bootstrap
 
+# Fewer effective requests than this are too few to judge by.
+ENOUGH = 10.0
 _WITH_CUTOFF = ("dcg", "snips_dcg", "ndcg", "mrr", "snips_mrr")
 _MIN_CLICK = 1e-6
 # Requests whose bootstrap draws are in memory at a time.
@@ -50,8 +65,7 @@ class LogEvaluation:
 
   Attributes:
     estimates: `bootstrap.Estimate` by name, see the module; with standard
-      errors, which like intervals are NaN if fewer than two requests have
-      feedback.
+      errors, which like intervals are NaN if there is too little feedback.
     num_requests: requests with at least one item that counts.
     num_requests_with_feedback: those with feedback > 0.
     num_items: items that count.
@@ -61,6 +75,8 @@ class LogEvaluation:
     effective_sample_size: (sum w)^2 / sum w^2 over items with feedback > 0. Far
       below their number, a few heavy items decide.
     clipped_share: the share of weight times feedback that `max_weight` took.
+    effective_requests: for how many independent requests with feedback they
+      count, see the module; below `ENOUGH` they are too few to judge by.
   """
 
   estimates: dict[str, bootstrap.Estimate]
@@ -71,6 +87,7 @@ class LogEvaluation:
   num_left_out: int
   effective_sample_size: float
   clipped_share: float
+  effective_requests: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +169,8 @@ def summarize(totals, *, level=0.9, replicates=200, seed=0):
       int(counts.items), int(counts.items_with_feedback),
       int(counts.left_out),
       float(_ratio(counts.weight**2, counts.squared_weight, 0.0)),
-      float(_ratio(counts.clipped, counts.feedback, 0.0)))
+      float(_ratio(counts.clipped, counts.feedback, 0.0)),
+      _effective_requests(totals.table()))
 
 
 def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
@@ -169,7 +187,8 @@ def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
     seed: an int.
 
   Returns:
-    A dict of `Estimate` of the differences, by name.
+    A dict of `Estimate` of the differences, by name; without intervals where
+    there are too few effective requests, which are the same for both.
 
   Raises:
     ValueError: if settings or requests differ.
@@ -201,15 +220,54 @@ def _estimates(rankers, level, replicates, seed):
   checks.check_level(level)
   replicates = checks.check_count("replicates", replicates, least=2)
   tables = np.stack([totals.table() for totals in rankers], axis=1)
-  values = _difference(_values(tables.sum(axis=0)))
-  drawn = _difference(_values(_drawn_sums(tables, replicates, seed)))
-  low, high = bootstrap.interval(drawn, level)
-  known = np.isfinite(low) & (rankers[0].counts().requests_with_feedback > 1)
+  bounds = _bounds(rankers)
+  sums = tables.sum(axis=0)
+  values = _difference(np.clip(_values(sums), *bounds))
+  drawn = _difference(np.clip(
+      _values(_drawn_sums(tables, replicates, seed)), *bounds))
+  low, high = bootstrap.widened(
+      values, *bootstrap.interval(
+          drawn, bootstrap.cautious_level(level, replicates)),
+      _effective_sizes(tables, sums), level)
+  if len(rankers) > 1:
+    bounds = bounds[0] - bounds[1], bounds[1] - bounds[0]
+  known = np.isfinite(low) & (_effective_requests(tables[:, 0]) >= ENOUGH)
   error = np.nanstd(np.where(known, drawn, 0.0), axis=0, ddof=1)
   names = [f"{name}@{n}" for name in _WITH_CUTOFF for n in rankers[0].topn]
-  ends = np.where(known, [low, high, error], np.nan).T.tolist()
+  ends = np.where(
+      known, [*np.clip([low, high], *bounds), error], np.nan).T.tolist()
   return {name: bootstrap.Estimate(value, *row) for name, value, row in zip(
       [*names, "arp"], values.tolist(), ends)}
+
+
+def _bounds(rankers):
+  """The least and the greatest value that each metric can have, `[E]` each."""
+  size = len(rankers[0].topn)
+  longest = max(1, *(totals.longest for totals in rankers))
+  high = np.repeat([np.inf, 1.0, 1.0, np.inf, 1.0], size)
+  return np.append(np.zeros(5 * size), 1.0), np.append(high, float(longest))
+
+
+def _effective_requests(table):
+  """Of `LogTotals.table`: see `LogEvaluation`."""
+  return float(bootstrap.effective_size(split_columns(table)[1].gain)[0])
+
+
+def _effective_sizes(tables, sums):
+  """How many requests decide how far each estimate is off, `[E]`.
+
+  Those of the squares of what each adds to the error, by the delta method, from
+  tables `[N, R, M]` of R rankers and their sums over requests.
+  """
+  values, (_, whole) = _values(sums), _fractions(sums)
+  squares, fourth = 0.0, 0.0
+  for start in range(0, len(tables), _DRAWN):
+    parts, wholes = _fractions(tables[start:start + _DRAWN])
+    error = np.square(_difference(_ratio(1.0, whole) * (
+        parts - values * wholes)))
+    squares += error.sum(axis=0)
+    fourth += np.square(error).sum(axis=0)
+  return _ratio(np.square(squares), fourth, 1.0)
 
 
 def _drawn_sums(tables, replicates, seed):
@@ -222,15 +280,21 @@ def _drawn_sums(tables, replicates, seed):
   return sums.reshape([replicates, *tables.shape[1:]])
 
 
+def _fractions(sums):
+  """Numerators and denominators of estimates, `[.., E]`, from such tables."""
+  requests, totals = split_columns(sums)
+  requests, gain = (part + np.zeros_like(totals.dcg)
+                    for part in (requests, totals.gain))
+  return (
+      np.concatenate([totals.dcg] * 3 + [totals.reciprocal_rank] * 2 +
+                     [totals.rank], axis=-1),
+      np.concatenate([requests, gain, totals.ideal_dcg, requests, gain,
+                      totals.gain], axis=-1))
+
+
 def _values(sums):
   """Estimates `[.., E]` from sums of `LogTotals.table` over requests."""
-  requests, totals = split_columns(sums)
-  return np.concatenate([
-      _ratio(totals.dcg, requests), _ratio(totals.dcg, totals.gain),
-      _ratio(totals.dcg, totals.ideal_dcg),
-      _ratio(totals.reciprocal_rank, requests),
-      _ratio(totals.reciprocal_rank, totals.gain),
-      _ratio(totals.rank, totals.gain)], axis=-1)
+  return _ratio(*_fractions(sums))
 
 
 def _difference(values):
@@ -327,6 +391,9 @@ class LogTotals:
     topn: the cutoffs.
     max_weight: cap of the inverse propensities after scaling, or None.
 
+  Attributes:
+    longest: the most items of a request that count.
+
   Raises:
     ValueError: if an argument is out of range.
 
@@ -341,6 +408,7 @@ class LogTotals:
     self.topn = tuple(checks.check_count("topn", n) for n in topn)
     checks.check_max_weight(max_weight)
     self.max_weight = max_weight
+    self.longest = 0
     self._tables = [np.zeros([0, 3 + 3 * len(self.topn)])]
     self._counts = np.zeros(len(Counts._fields))
 
@@ -379,6 +447,8 @@ class LogTotals:
     request_weights = (
         log.weights.sum(axis=1) / np.maximum(log.mask.sum(axis=1), 1))
     self._tables.append(np.column_stack([request_weights, *totals]))
+    self.longest = max(self.longest, int(
+        log.mask.sum(axis=1).max(initial=0)))
     clicked = log.mask & (log.feedback > 0)
     weight = (kept.numpy() * log.weights)[clicked]
     clipped = np.sum(clipped.numpy() * log.weights)

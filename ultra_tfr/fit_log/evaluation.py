@@ -6,6 +6,7 @@ from ultra_tfr.evaluation.counterfactual import LogTotals
 from ultra_tfr.fit_log import scoring
 
 LOGGED = "logged order"
+TOO_FEW = "too few clicks to judge"
 # What it means that there is no bias to correct by.
 UNCORRECTED = ("the feedback is taken as it is, which favours the logged "
                "order.")
@@ -65,8 +66,9 @@ class LogEvaluator:
       A dict ready for JSON: for each ranker its "estimates" by name, each with
       "value", "low", "high" and "standard_error"; "minus_logged", the same of
       the paired differences to the logged order, and for all models but the
-      first one "minus_first", those to that one; counts, effective sample size
-      and clipped share; and for models with a relevance head the click
+      first one "minus_first", those to that one; counts, effective sizes and
+      clipped share; "judgement", `TOO_FEW` where there are for that reason no
+      intervals, or else None; and for models with a relevance head the click
       "log_likelihood", "perplexity" and "perplexity_by_position".
     """
     found, first = {}, _first_model(self._totals)
@@ -75,6 +77,8 @@ class LogEvaluator:
       entry = {key: value for key, value in vars(summary).items()
                if key != "estimates"}
       entry["estimates"] = _plain(summary.estimates)
+      entry["judgement"] = TOO_FEW if (
+          summary.effective_requests < counterfactual.ENOUGH) else None
       if name != LOGGED and LOGGED in self._totals:
         entry["minus_logged"] = _plain(counterfactual.compare(
             totals, self._totals[LOGGED], **self._options))
@@ -108,7 +112,8 @@ def to_text(results, level=0.9):
     for name, entry in results.items():
       if difference in entry:
         rows.append([f"{name} - {other}",
-                     *(_cell(entry[difference][key], "+")
+                     *("?" if entry["judgement"] else
+                       _cell(entry[difference][key], "+")
                        for key in _COLUMNS)])
   lines = output.align(rows)
   first = next(iter(results.values()))
@@ -121,6 +126,11 @@ def to_text(results, level=0.9):
       "items with feedback, which weighted count as "
       f"{first['effective_sample_size']:.0f}; {first['clipped_share']:.1%} of "
       "the weight was clipped."]
+  if first["judgement"]:
+    lines.append(
+        f"{TOO_FEW[0].upper()}{TOO_FEW[1:]}: with the noise in them they say "
+        f"as much as {first['effective_requests']:.0f} independent requests "
+        f"with feedback, and intervals need {counterfactual.ENOUGH:.0f}.")
   for name, entry in results.items():
     if "perplexity" in entry:
       lines.append(f"{name}: click perplexity {entry['perplexity']:.4f} (1 is "

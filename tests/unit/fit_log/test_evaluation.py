@@ -300,5 +300,31 @@ def test_without_feedback_there_is_no_number():
   json.dumps(found, allow_nan=False)
   assert found[evaluation.LOGGED]["estimates"]["snips_dcg@10"] == {
       "value": None, "low": None, "high": None, "standard_error": None}
+  assert found[evaluation.LOGGED]["judgement"] == "too few clicks to judge"
   line = evaluation.to_text(found).splitlines()[1]
   assert line.split()[-1] == "-" and "0.0000 [?, ?]" in line
+
+
+@pytest.mark.parametrize("clicks, few", [(9, True), (11, False)])
+def test_few_clicks_are_not_judged_by(clicks, few):
+  """13 clicks of noise gave a difference with an interval that excluded 0."""
+  table = click_logs.small()
+  first = np.flatnonzero(table["rank"].to_numpy() == 1)
+  clicked = np.isin(np.arange(len(table)), first[:clicks]).astype(int)
+  with click_logs.read(
+      click_logs.with_column(table, "click", clicked), valid=0,
+      test=1) as log:
+    evaluator = evaluation.LogEvaluator(None, True)
+    evaluator.add(evaluation.LOGGED, log.parts["test"])
+    evaluator.add("reverse", log.parts["test"], lambda batch: (
+        batch.positions.astype(float), None))
+  found = evaluator.results()
+  text = evaluation.to_text(found)
+  assert found["reverse"]["effective_requests"] == pytest.approx(clicks)
+  assert ("Too few clicks to judge: with the noise in them they say as much as "
+          "9 independent requests" in text) == few
+  assert (found["reverse"]["judgement"] is not None) == few
+  difference = found["reverse"]["minus_logged"]["dcg@10"]
+  assert (difference["low"] is None) == few
+  row = re.search("^reverse - logged +(.*)", text, re.MULTILINE)[1]
+  assert (row.split() == ["?"] * 5) == few
