@@ -6,6 +6,7 @@ a batch once, computes its losses, and adds to the sums. The callback
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import functools
 from typing import Any
 from typing import Literal
@@ -485,6 +486,31 @@ class LearningLoss(tf.keras.losses.Loss):
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
     return cls(layer, **config)
+
+
+def learning_losses(loss: Any) -> list[LearningLoss]:
+  """The losses that learn, in what a model was compiled with.
+
+  Args:
+    loss: a Keras loss, or lists and dicts of them; those that a loss has as
+      its attributes count, too.
+
+  Returns:
+    A list, of dicts by the order of their keys.
+
+  >>> learning_losses({"click": "mse"})
+  []
+  """
+  if isinstance(loss, LearningLoss):
+    return [loss]
+  parts: Any = ()
+  if isinstance(loss, tf.keras.losses.Loss):
+    parts = vars(loss).values()
+  elif isinstance(loss, Mapping):
+    parts = [loss[key] for key in sorted(loss, key=str)]
+  elif isinstance(loss, (list, tuple)):
+    parts = loss
+  return [found for part in parts for found in learning_losses(part)]
 
 
 def num_replicas() -> int:

@@ -43,9 +43,15 @@ class PropensityEM(tf.keras.callbacks.Callback):
   while these still move is no failure: the loss moves with the propensities.
   Watch these and a ranking metric instead.
 
+  Where several losses of a model have bias layers, all are updated, and the
+  names in the logs begin with those of the layers. `EarlyStopping` with
+  `restore_best_weights` takes the propensities back to its best epoch, too.
+  What else sets the weights of the model (`set_weights`, an optimizer that
+  averages them) leaves the propensities as they are.
+
   Args:
-    position_bias: the bias layer of the loss; by default it is found in
-      `model.loss`.
+    position_bias: the bias layer to update, needed if the loss is called in a
+      `train_step` of one's own; by default those of the losses in `model.loss`.
     step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
       (20).
     step_decay: its exponent.
@@ -86,50 +92,59 @@ class PropensityEM(tf.keras.callbacks.Callback):
       checks.check_instance("position_bias", position_bias, base.LearningLayer,
                             "pass that of the loss, or leave it out")
     self._given, self._partial_restore = position_bias, partial_restore
-    self._bias: Any = None
-    self._has_weights = False
+    self._updates: list[_Updates] = []
     self._rule = {
         "step_size": checks.check_share("step_size", step_size),
         "step_decay": checks.check_not_negative("step_decay", step_decay),
         "averaging": averaging,
         "warmup": checks.check_not_negative("warmup", warmup)}
     self._warned: set[str] = set()
-    # Of the epoch, on the device: the counters' sums, and their largest values.
-    self._totals, self._largest = _no_counters(), _no_counters()
     # The last batch of the epoch that was learned from.
     self._last_batch = -1
-    self._is_within_step = False
 
   def set_model(self, model: tf.keras.Model) -> None:
-    """Finds the bias layer and attaches it to the model, for saving."""
+    """Finds the bias layers and attaches them to the model, for saving."""
     super().set_model(model)
-    losses = [loss for loss in tf.nest.flatten(model.loss)
-              if isinstance(loss, base.LearningLoss)]
-    found = [loss.position_bias for loss in losses]
-    if not found:
+    losses = base.learning_losses(model.loss)
+    found = list(dict.fromkeys(loss.position_bias for loss in losses))
+    own = found if self._given is None else [self._given]
+    if not own:
       raise ValueError(
           "`PropensityEM` needs a model compiled with a loss that learns "
           "propensities, such as `ultra_tfr.losses.UnbiasedPairwiseLoss`, but "
-          f"its loss is {model.loss!r}.")
-    bias = found[0] if self._given is None else self._given
-    if not any(bias is candidate for candidate in found):
+          f"its loss is {model.loss!r}; if the model calls such a loss in a "
+          "`train_step` of its own, give `PropensityEM` the loss's layer.")
+    if found and own[0] not in found:
       raise ValueError(
-          f"The bias layer {bias.name!r} given to `PropensityEM` is not that "
+          f"The bias layer {own[0].name!r} given to `PropensityEM` is not that "
           f"of the model's loss, {found[0].name!r}: its estimates would change "
           "nothing. Give both the same object.")
-    self._has_weights = any(loss.has_weights for loss in losses)
-    self._attach(bias)
+    self._check_strategy(own)
     # Otherwise no checkpoint and no saved model would hold what is learned, be
-    # it by this callback or by another one.
-    keras_guards.attach(self.model, list(dict.fromkeys(found)))
-    if bias.is_collecting and keras_guards.running_fits(self.model) == 1:
-      # A `fit` before this one was interrupted within a step, and who knows
-      # what came through the gate since.
-      bias.stop_collecting()
-      bias.take_sums()
+    # it by this callback or by another one of the same `fit`.
+    given = [other._given for other in keras_guards.callbacks_of_fit(model)
+             if isinstance(other, PropensityEM) and other._given is not None]
+    together = list(dict.fromkeys([*found, *given, *own]))
+    if len({layer.name for layer in together}) < len(together):
+      raise ValueError(
+          f"The model has {len(together)} bias layers with the names "
+          f"{', '.join(layer.name for layer in together)}, by which logs tell "
+          "them apart; give each a `name` of its own.")
+    keras_guards.attach(model, together)
+    self._updates = []
+    for layer in own:
+      users = [loss for loss in losses if loss.position_bias is layer]
+      self._updates.append(_Updates(
+          layer, self._rule, f"{layer.name}_" if len(together) > 1 else "",
+          not users or any(loss.has_weights for loss in users)))
+      if layer.is_collecting and keras_guards.running_fits(model) == 1:
+        # A `fit` before this one was interrupted within a step, and who knows
+        # what came through the gate since.
+        layer.stop_collecting()
+        layer.take_sums()
 
-  def _attach(self, layer):
-    """Takes a loss's layer, if it fits the model's strategy."""
+  def _check_strategy(self, layers):
+    """Raises a `ValueError` if layers do not fit the model's strategy."""
     strategy = self.model.distribute_strategy
     # Without this Keras would refuse a few lines later, without a remedy.
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -137,134 +152,227 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"`{type(self).__name__}` needs all workers to train in step, and "
           "those of `ParameterServerStrategy` do not; use "
           "`MirroredStrategy` or `MultiWorkerMirroredStrategy`.")
-    if not strategy.extended.variable_created_in_scope(layer.num_updates):
-      raise ValueError(
-          f"The layer {layer.name!r} was created outside of the scope of the "
-          "model's distribution strategy; create it inside "
-          "`with strategy.scope():`, as the model.")
-    self._bias = layer
+    for layer in layers:
+      if not strategy.extended.variable_created_in_scope(layer.num_updates):
+        raise ValueError(
+            f"The layer {layer.name!r} was created outside of the scope of the "
+            "model's distribution strategy; create it inside "
+            "`with strategy.scope():`, as the model.")
 
   def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
     """Applies what a restored checkpoint left pending."""
     del logs
     keras_guards.refuse_class_weight(self.model)
-    missing = self._bias.not_restored()
-    if missing and not self._partial_restore:
-      raise ValueError(
-          f"The checkpoint that was restored lacks {', '.join(missing)} of the "
-          f"layer {self._bias.name!r}; restore one of the same kind of trust "
-          "bias, or let them start anew with "
-          "`PropensityEM(partial_restore=True)`.")
-    self._totals, self._largest = _no_counters(), _no_counters()
-    # A step of a `fit` around this one, in which it was called.
-    self._is_within_step = self._bias.is_collecting
-    self._bias.stop_collecting()
-    self._update()
-    self._bias.is_updated_by_em = True
+    for updates in self._updates:
+      missing = updates.layer.not_restored()
+      if missing and not self._partial_restore:
+        raise ValueError(
+            f"The checkpoint that was restored lacks {', '.join(missing)} of "
+            f"the layer {updates.layer.name!r}; restore one of the same kind "
+            "of trust bias, or let them start anew with "
+            "`PropensityEM(partial_restore=True)`.")
+      updates.begin()
+    restorers = [other for other in keras_guards.callbacks_of_fit(self.model)
+                 if getattr(other, "restore_best_weights", False)]
+    if restorers:
+      keras_guards.call_last(self.model, _FollowBestWeights(
+          [updates.layer for updates in self._updates], restorers))
 
   def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
     """Lets a training step go on in which this `fit` was called."""
     del logs
-    if self._is_within_step:
-      self._bias.start_collecting()
+    for updates in self._updates:
+      if updates.is_within_step:
+        updates.layer.start_collecting()
 
   def on_epoch_begin(self, epoch: int,
                      logs: Optional[dict[str, Any]] = None) -> None:
     """Remembers where the epoch starts, after any backup was restored."""
     del epoch, logs
     self._last_batch = -1
-    self._epoch_start = self._bias.tables()
+    for updates in self._updates:
+      updates.epoch_start = updates.layer.tables()
 
   def on_train_batch_begin(self, batch: int,
                            logs: Optional[dict[str, Any]] = None) -> None:
     """Opens the gate, for training steps alone."""
     del batch, logs
-    self._bias.start_collecting()
+    for updates in self._updates:
+      updates.layer.start_collecting()
 
   def on_train_batch_end(self, batch: int,
                          logs: Optional[dict[str, Any]] = None) -> None:
     """Closes the gate, since any callback may evaluate now; the M step."""
     del logs
-    self._bias.stop_collecting()
+    for updates in self._updates:
+      updates.layer.stop_collecting()
     if batch - self._last_batch >= self._update_every:
       self._last_batch = batch
-      self._update()
+      for updates in self._updates:
+        updates.update()
 
   def on_epoch_end(self, epoch: int,
                    logs: Optional[dict[str, Any]] = None) -> None:
     """Puts the propensities of the epoch into the logs."""
     del epoch
-    # A data set that ends within an execution leaves the gate open, and sums.
-    self._bias.stop_collecting()
-    self._update()
-    totals, largest = self._totals.numpy(), self._largest.numpy()
-    self._totals, self._largest = _no_counters(), _no_counters()
-    if logs is not None:
-      tables = self._bias.tables()
-      for name, curves in self._bias.curves().items():
-        logs.update(_by_position(name, curves))
-        logs[f"{name}_change"] = float(
-            abs(tables[name] - self._epoch_start[name]).max())
-      logs.update(self._bias.scalars())
-      if self._has_weights:
-        kept, cut = totals[base.WEIGHT], totals[base.CLIPPED]
-        logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
-      logs["batches_skipped"] = float(totals[base.SKIPPED])
-      if not np.isfinite(logs.get("loss", 0.0)):
-        self._tell_divergence()
-    self._tell(totals, int(largest[base.OVERFLOW]))
+    for updates in self._updates:
+      found, problems = updates.end_epoch()
+      if logs is not None:
+        logs.update(found)
+      for problem in problems:
+        self._warn_once(updates.layer, problem)
+    if logs is not None and not np.isfinite(logs.get("loss", 0.0)):
+      self._tell_divergence()
 
   def _tell_divergence(self):
     """Warns if it is not just a batch that the loss was no number of."""
     if not all(np.all(np.isfinite(weight.numpy()))
                for weight in self.model.trainable_weights):
-      self._warn_once(
+      self._warn_once(None, (
           "The training diverged: weights of the model are no numbers any "
           "more, and neither will its scores be; lower the learning rate, or "
-          "clip gradients (`clipnorm` of the optimizer).")
+          "clip gradients (`clipnorm` of the optimizer)."))
 
-  def _update(self):
-    counters = self._bias.update(**self._rule)
+  def _warn_once(self, layer, message):
+    key = layer, message.split("(")[0]
+    if key not in self._warned:
+      self._warned.add(key)
+      warnings.warn(message, stacklevel=3)
+
+
+class _Updates:
+  """The M steps of one layer, and what an epoch of them says.
+
+  Args:
+    layer: a `base.LearningLayer`.
+    rule: the arguments of its `update`.
+    prefix: of the names in logs.
+    has_weights: whether its losses have weights, of which some may be clipped.
+  """
+
+  def __init__(self, layer, rule, prefix, has_weights):
+    self.layer = layer
+    self.epoch_start = {}
+    # Whether a step of a `fit` around this one is under way.
+    self.is_within_step = False
+    self._rule, self._prefix, self._has_weights = rule, prefix, has_weights
+    # Of the epoch, on the device: the counters' sums, and their largest values.
+    self._totals, self._largest = _no_counters(), _no_counters()
+
+  def begin(self):
+    """What is pending from before is learned from."""
+    self._totals, self._largest = _no_counters(), _no_counters()
+    self.is_within_step = self.layer.is_collecting
+    self.layer.stop_collecting()
+    self.update()
+    self.layer.is_updated_by_em = True
+
+  def update(self):
+    """The M step."""
+    counters = self.layer.update(**self._rule)
     self._totals += counters
     self._largest = tf.maximum(self._largest, counters)
 
-  def _tell(self, totals, beyond):
-    """Says what was wrong in an epoch.
+  def end_epoch(self):
+    """The last M step of an epoch.
+
+    Returns:
+      A tuple of a dict for the logs and what to tell, see `_problems`.
+    """
+    # A data set that ends within an execution leaves the gate open, and sums.
+    self.layer.stop_collecting()
+    self.update()
+    totals, largest = self._totals.numpy(), self._largest.numpy()
+    self._totals, self._largest = _no_counters(), _no_counters()
+    tables, logs = self.layer.tables(), dict(self.layer.scalars())
+    for name, curves in self.layer.curves().items():
+      logs.update(_by_position(name, curves))
+      logs[f"{name}_change"] = float(
+          abs(tables[name] - self.epoch_start[name]).max())
+    if self._has_weights:
+      kept, cut = totals[base.WEIGHT], totals[base.CLIPPED]
+      logs["weight_clipped"] = float(cut / max(kept + cut, 1e-12))
+    logs["batches_skipped"] = float(totals[base.SKIPPED])
+    return ({self._prefix + name: value for name, value in logs.items()},
+            self._problems(totals, int(largest[base.OVERFLOW])))
+
+  def _problems(self, totals, beyond):
+    """Sentences on what was wrong with the batches of an epoch.
 
     Args:
       totals: its counters.
       beyond: items outside of the tables, in the batch with the most of them.
+
+    Yields:
+      Strings.
+
+    Raises:
+      ValueError: if items are outside of the tables, where that is an error.
     """
     if totals[base.SKIPPED]:
-      self._warn_once(
+      yield (
           "Batches whose loss or sums are not finite are left out of the "
-          f"estimates of {self._bias.name!r} ({totals[base.SKIPPED]:g} in this "
+          f"estimates of {self.layer.name!r} ({totals[base.SKIPPED]:g} in this "
           "epoch); check features, weights and the learning rate.")
+    elif not totals[base.BATCHES]:
+      yield (
+          f"No batch of this epoch reached the bias layer {self.layer.name!r}: "
+          "no loss that was called while training has it; give it to the loss "
+          "of the training step.")
     if totals[base.BATCHES] and not totals[base.PAIRS]:
-      self._warn_once(
+      yield (
           "No list of this epoch had feedback to learn from, such as two items "
           "with different feedback; check the feedback, and that lists have "
           "more than one item.")
     if not beyond:
       return
-    tables = f"{self._bias.num_positions} positions"
-    if self._bias.num_contexts > 1:
-      tables += f" and {self._bias.num_contexts} contexts"
-    if self._bias.overflow == "error":
+    tables = f"{self.layer.num_positions} positions"
+    if self.layer.num_contexts > 1:
+      tables += f" and {self.layer.num_contexts} contexts"
+    if self.layer.overflow == "error":
       raise ValueError(
           f"{beyond} items of one batch are outside of the bias layer's "
           f"{tables}; raise `num_positions` or `num_contexts`, or choose "
           "`overflow='mask'` or `'pool'`.")
-    self._warn_once(
+    yield (
         f"Items outside of the bias layer's {tables} are left out ({beyond} in "
         "one batch); raise `num_positions` or `num_contexts`, or choose "
         "`overflow='pool'`.")
 
-  def _warn_once(self, message):
-    key = message.split("(")[0]
-    if key not in self._warned:
-      self._warned.add(key)
-      warnings.warn(message, stacklevel=3)
+
+class _FollowBestWeights(tf.keras.callbacks.Callback):
+  """Takes layers back to the epoch whose weights another callback restores.
+
+  `EarlyStopping(restore_best_weights=True)` knows the model's own weights only:
+  the ranker would be that of the best epoch, its propensities of the last.
+
+  Args:
+    layers: a list of `base.LearningLayer`.
+    restorers: callbacks with `best_weights` and `best_epoch`.
+  """
+
+  def __init__(self, layers, restorers):
+    super().__init__()
+    self._layers, self._restorers = layers, restorers
+    self._values = {}
+
+  def on_epoch_end(self, epoch, logs=None):
+    """Remembers the epoch, and those that may still be the best."""
+    del logs
+    self._values[epoch] = [layer.get_weights() for layer in self._layers]
+    first = min(restorer.best_epoch for restorer in self._restorers)
+    self._values = {
+        kept: values for kept, values in self._values.items() if kept >= first}
+
+  def on_train_end(self, logs=None):
+    """Follows the callback that has restored its best weights."""
+    del logs
+    for restorer in self._restorers:
+      values = self._values.get(restorer.best_epoch)
+      if values and restorer.best_weights is not None and all(map(
+          np.array_equal, self.model.get_weights(), restorer.best_weights)):
+        for layer, value in zip(self._layers, values):
+          layer.set_weights(value)
 
 
 # The name that 0.1.0 had for the callback of the baselines.

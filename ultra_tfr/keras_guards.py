@@ -40,10 +40,8 @@ def refuse_class_weight(model):
   Args:
     model: the Keras model that is being trained.
   """
-  own = inspect.unwrap(tf.keras.Model.fit).__code__
-  if any(frame.f_code is own and frame.f_locals.get("self") is model and
-         frame.f_locals.get("class_weight") is not None
-         for frame in frames_of("fit")):
+  if any(frame.f_locals.get("class_weight") is not None
+         for frame in _fits_of(model)):
     raise ValueError(
         "`class_weight` has no meaning for lists of feedback: Keras would "
         "take positions or the place of a click for classes. Remove it, and "
@@ -56,9 +54,37 @@ def running_fits(model):
   >>> running_fits(tf.keras.Sequential())
   0
   """
+  return sum(1 for _ in _fits_of(model))
+
+
+def _fits_of(model):
+  """The frames of Keras's own `fit` of a model, innermost first."""
   own = inspect.unwrap(tf.keras.Model.fit).__code__
-  return sum(frame.f_code is own and frame.f_locals.get("self") is model
-             for frame in frames_of("fit"))
+  return (frame for frame in frames_of("fit")
+          if frame.f_code is own and frame.f_locals.get("self") is model)
+
+
+def callbacks_of_fit(model):
+  """The callbacks of the `fit` of a model that is under way.
+
+  >>> callbacks_of_fit(tf.keras.Sequential())
+  []
+  """
+  for frame in _fits_of(model):
+    found = frame.f_locals["callbacks"]
+    return tf.nest.flatten(getattr(found, "callbacks", found))
+  return []
+
+
+def call_last(model, callback):
+  """Adds a callback behind all others of the `fit` that is under way.
+
+  Args:
+    model: a Keras model whose callbacks are being called.
+    callback: a Keras callback.
+  """
+  callback.set_model(model)
+  next(_fits_of(model)).f_locals["callbacks"].append(callback)
 
 
 def is_evaluating():

@@ -98,8 +98,8 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   def set_model(self, model):
     """Finds the bias layer."""
     super().set_model(model)
-    for loss in tf.nest.flatten(model.loss):
-      if isinstance(loss, base.LearningLoss) and loss.uses_logged_order:
+    for loss in base.learning_losses(model.loss):
+      if loss.uses_logged_order:
         self._bias = loss.position_bias
         self._has_noise = (self._bias.has_click_irrelevant and
                            loss.options.feedback == "binary")

@@ -258,7 +258,7 @@ def test_that_training_diverged_is_told_once():
         callback.on_epoch_begin(epoch)
         # A single batch makes Keras's mean NaN, too.
         callback.on_epoch_end(epoch, {"loss": float("nan")})
-    told[value] = messages(caught)
+    told[value] = [m for m in messages(caught) if "diverged" in m]
   assert not told.pop(1.)
   (message,), = told.values()
   assert message.startswith("The training diverged: weights of the model are")
