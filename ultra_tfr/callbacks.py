@@ -91,7 +91,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if position_bias is not None:
       checks.check_instance("position_bias", position_bias, base.LearningLayer,
                             "pass that of the loss, or leave it out")
-    self._given, self._partial_restore = position_bias, partial_restore
+    self.position_bias, self._partial_restore = position_bias, partial_restore
     self._updates: list[_Updates] = []
     self._rule = {
         "step_size": checks.check_share("step_size", step_size),
@@ -107,7 +107,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
     super().set_model(model)
     losses = base.learning_losses(model.loss)
     found = list(dict.fromkeys(loss.position_bias for loss in losses))
-    own = found if self._given is None else [self._given]
+    own = found if self.position_bias is None else [self.position_bias]
     if not own:
       raise ValueError(
           "`PropensityEM` needs a model compiled with a loss that learns "
@@ -122,8 +122,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._check_strategy(own)
     # Otherwise no checkpoint and no saved model would hold what is learned, be
     # it by this callback or by another one of the same `fit`.
-    given = [other._given for other in keras_guards.callbacks_of_fit(model)
-             if isinstance(other, PropensityEM) and other._given is not None]
+    given = [other.position_bias for other in keras_guards.callbacks_of_fit(model)
+             if isinstance(other, PropensityEM) and other.position_bias is not None]
     together = list(dict.fromkeys([*found, *given, *own]))
     if len({layer.name for layer in together}) < len(together):
       raise ValueError(
