@@ -122,8 +122,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._check_strategy(own)
     # Otherwise no checkpoint and no saved model would hold what is learned, be
     # it by this callback or by another one of the same `fit`.
-    given = [other.position_bias for other in keras_guards.callbacks_of_fit(model)
-             if isinstance(other, PropensityEM) and other.position_bias is not None]
+    given = [other.position_bias
+             for other in keras_guards.callbacks_of_fit(model)
+             if isinstance(other, PropensityEM) and other.position_bias]
     together = list(dict.fromkeys([*found, *given, *own]))
     if len({layer.name for layer in together}) < len(together):
       raise ValueError(
