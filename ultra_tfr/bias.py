@@ -10,6 +10,7 @@ import tensorflow as tf
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
+from ultra_tfr.hypotheses import SIMPLEST
 
 # Cap of inverse propensities, relative to position 1, where held-out feedback
 # judges a ranker: larger ones add more noise than they take bias away.
@@ -190,13 +191,21 @@ class Bias:
     return cls(**values)
 
   @classmethod
-  def of_layer(cls, method: str, layer: Any) -> "Bias":
-    """The present values of a `PositionBias`."""
+  def of_layer(cls, method: str, layer: Any,
+               head: Optional[int] = None) -> "Bias":
+    """The present values of a `PositionBias`.
+
+    Args:
+      method: its name.
+      layer: the layer.
+      head: the index of a hypothesis that does not browse; None for the
+        likeliest.
+    """
     def plain(values):
       # As JSON holds them: what is saved is what was used.
       return None if values is None else values.numpy().astype(np.float64)
 
-    model = layer.models[layer.likeliest]
+    model = layer.models[layer.likeliest if head is None else head]
 
     def browsing(name):
       if model.num_distances == 1 or name not in model.variables:
@@ -204,14 +213,41 @@ class Bias:
       return plain(tf.reshape(model.variables[name], [
           layer.num_contexts, layer.num_positions, model.num_distances]))
 
-    relevant, irrelevant = layer.click_tables()
+    relevant, irrelevant = layer.click_tables() if head is None else (
+        model.variables["examination"], model.variables["click_irrelevant"])
     return cls(
         method, plain(relevant), plain(irrelevant),
         plain(model.variables.get("trust_positive")),
         plain(model.variables.get("trust_negative")),
         browsing("examination"), browsing("click_irrelevant"),
         layer.hypotheses() if len(layer.models) > 1 else None,
-        layer.likeliest)
+        layer.likeliest if head is None else head)
+
+  @classmethod
+  def simplest_of_layer(cls, method: str, layer: Any) -> Optional["Bias"]:
+    """The values by users who look at each position by itself.
+
+    Args:
+      method: its name.
+      layer: a `PositionBias`.
+
+    Returns:
+      A `Bias`; None if they are the likeliest of the layer's hypotheses, or
+      are not among several.
+    """
+    names = [model.hypothesis.name for model in layer.models]
+    if len(names) == 1 or SIMPLEST not in names or (
+        names[layer.likeliest] == SIMPLEST):
+      return None
+    return cls.of_layer(method, layer, names.index(SIMPLEST))
+
+  @property
+  def predicts_clicks(self) -> bool:
+    """Whether an item has a chance of a click by itself.
+
+    It has none where pairs of items are trusted.
+    """
+    return self.trust_positive is None
 
   def relative(self) -> np.ndarray:
     """p1 relative to the first position of each context, `[C, K]`."""

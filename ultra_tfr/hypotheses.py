@@ -38,8 +38,9 @@ class Hypothesis:
   words: str
 
 
+SIMPLEST = "position"
 HYPOTHESES = (
-    Hypothesis("position", False, 0.02,
+    Hypothesis(SIMPLEST, False, 0.02,
                "users look at each position by itself"),
     Hypothesis("trust", False, 0.3,
                "users look at each position by itself, and trust what stands "

@@ -492,6 +492,18 @@ def printable(text):
       lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def red(text):
+  """A text as a terminal shows it in red; plain where no terminal reads it.
+
+  Args:
+    text: without control characters, see `printable`.
+  """
+  # https://no-color.org
+  if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    return text
+  return f"\x1b[31m{text}\x1b[0m"
+
+
 def align(rows):
   """Lines of a table, from rows of cells of text; the first cell goes left.
 

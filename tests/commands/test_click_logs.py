@@ -47,17 +47,21 @@ def _score(log, *more):
           *more]
 
 
+# So many that clicks are predicted better than by rates alone.
+_ENOUGH = ["--steps=40", "--validate_every=20"]
 _GOOD = {
-    "fit": _fit("model", "--json=fit.json", "--seed=3",
+    "fit": _fit("model", "--json=fit.json", "--seed=3", *_ENOUGH,
                 randomized="randomized"),
+    "unjustified": _fit("unjustified", "--json=unjustified.json", "--seed=3"),
     "naive": _fit("naive", "--json=naive.json", "--method=naive-pairwise"),
-    "unvalidated": _fit("unvalidated", "--json=unvalidated.json", "--valid=0"),
+    "unvalidated": _fit("unvalidated", "--json=unvalidated.json", "--valid=0",
+                        *_ENOUGH),
     "bare": _fit("bare", "--json=bare.json", "--method=unbiased-bayes",
                  "--valid=0", "--test=0", "--rejected=thrown.csv",
                  "--num_positions=3", "--max_rejected=0.05", log="odd.csv",
                  timestamp=None, item=None, context=None,
                  feedback="click + 0.5*log1p(dwell_ms/1000)"),
-    "own": _diagnose("--report_dir=own", "--json=own.json"),
+    "own": _diagnose("--report_dir=own", "--json=own.json", *_ENOUGH),
     "other": ["diagnose", "--log=second.csv", "--model_dir=model",
               "--report_dir=other", "--json=other.json"],
     "alone": ["diagnose", *_flags({"features": None}), "--report_dir=alone",
@@ -218,12 +222,12 @@ def _files(calls, folder):
 def test_fit(calls):
   text, written = calls.out("fit"), calls.json("fit")
   assert list(written) == [
-      "method", "validation", "summary", "bias", "history",
+      "method", "validation", "click_prediction", "summary", "bias", "history",
       "evaluation", "diagnosis", "seconds", "versions"]
   assert np.shape(written["bias"]["click_relevant"]) == (2, 5)
-  assert written["history"]["step"] == [2, 4]
+  assert written["history"]["step"] == [20, 40]
   assert list(written["evaluation"]) == ["logged order", written["method"]]
-  for line in ("Training unbiased for 4 batches of 64 requests ...",
+  for line in ("Training unbiased for 40 batches of 64 requests ...",
                "On the test part:", "Diagnosing the log ...",
                "The ranking model is in model/model.",
                "The report is model/report/report.html."):
@@ -253,6 +257,34 @@ def test_what_the_users_are_like_is_found_in_one_training(calls):
   likeliest = list(found.values())[0]
   assert likeliest["behind"] == 0
   assert likeliest["words"] in " ".join(written["diagnosis"]["sentences"])
+
+
+def test_what_a_fit_is_worth_beside_click_rates_is_told(calls):
+  text, written = calls.out("fit"), calls.json("fit")["click_prediction"]
+  assert written["kept"] == "fit"
+  for part in ("valid", "test"):
+    for name in ("one_rate", "rate_by_position", "fit"):
+      values = written[part][name]
+      assert "{log_likelihood:.4f} ({perplexity:.4f})".format(**values) in text
+  page = (calls.folder / "model" / "report" / "report.html").read_text()
+  assert "one click rate per position" in page
+
+
+def test_what_no_better_than_rates_predicts_is_not_served(calls):
+  """A fit that a click rate by position beats was exported in silence."""
+  text, written = calls.out("unjustified"), calls.json("unjustified")
+  assert "WARNING: No debiasing is justified by this log: unbiased pre" in text
+  assert "Training naive-pairwise, the ranker to serve ..." in text
+  assert written["method"] == "naive-pairwise" and written["bias"] is None
+  assert list(written["evaluation"]) == ["logged order", "naive-pairwise"]
+  assert written["click_prediction"]["kept"] is None
+  with open(calls.folder / "unjustified" / "log.json") as file:
+    kept = json.load(file)
+  assert kept["click_prediction"] == written["click_prediction"]
+  assert kept["bias"] is None
+  assert written["diagnosis"]["warnings"][0].startswith("No debiasing is justi")
+  page = (calls.folder / "unjustified" / "report" / "report.html").read_text()
+  assert '<p class="alarm">No debiasing is justified by this log' in page
 
 
 def test_without_validation_the_same_is_trained(calls):

@@ -14,6 +14,7 @@ from ultra_tfr.startup import lazy_module
 columns_lib = lazy_module("ultra_tfr.data.click_log.columns")
 reading = lazy_module("ultra_tfr.data.click_log.reading")
 sources = lazy_module("ultra_tfr.data.click_log.sources")
+click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 diagnosis = lazy_module("ultra_tfr.fit_log.diagnosis")
 report = lazy_module("ultra_tfr.fit_log.report")
 training = lazy_module("ultra_tfr.fit_log.training")
@@ -197,7 +198,7 @@ def check_files(model_dirs=(), names=("json", "rejected")):
 
 
 def train(log, logs_folder=None):
-  """Trains on a log as the flags say.
+  """Trains on a log as the flags say, and tells what that is worth.
 
   Args:
     log: a `ClickLog`.
@@ -210,19 +211,48 @@ def train(log, logs_folder=None):
     ValueError: if there is nothing to learn from.
   """
   training.check_can_teach(log)
-  steps = training.default_steps(
-      len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every)
-  settings = common.settings(steps)
+  settings = _settings(log)
   training.check_memory(log, settings.batch_size)
   name = choices.resolve_method(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)
-  return name, training.fit(
+  fitted = training.fit(
       log, name, settings, seed=FLAGS.seed, logs_folder=logs_folder,
+      verbose=common.verbosity()).settled()
+  found = fitted.click_prediction
+  if click_prediction.deciding_part(found):
+    print("\n".join(["", *output.align(
+        click_prediction.to_rows(found)), ""]), flush=True)
+  for warning in click_prediction.warnings(found):
+    print(output.red(f"WARNING: {warning}"), "\n", flush=True)
+  return name, fitted
+
+
+def train_without_debiasing(log, fitted, logs_folder=None):
+  """Trains the ranker that is served where no debiasing is justified.
+
+  Args:
+    log: a `ClickLog`.
+    fitted: what `train` gave.
+    logs_folder: for TensorBoard, or None.
+
+  Returns:
+    As `train` does.
+  """
+  name = training.WITHOUT_DEBIASING
+  print(f"Training {name}, the ranker to serve ...", flush=True)
+  return name, training.fit_without_debiasing(
+      log, fitted, _settings(log), seed=FLAGS.seed, logs_folder=logs_folder,
       verbose=common.verbosity())
 
 
-def write_report(log, fitted, folder, name=""):
+def _settings(log):
+  """The `trainer.Settings` that the flags say, for a log."""
+  return common.settings(training.default_steps(
+      len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every))
+
+
+def write_report(log, fitted, folder, name="", evaluation=None):
   """Diagnoses a log, writes the report and prints what it says.
 
   Args:
@@ -230,14 +260,19 @@ def write_report(log, fitted, folder, name=""):
     fitted: a `fit_log.training.FittedLog` with a bias, or None.
     folder: the `output.Folder` for the report.
     name: of a folder in it, or nothing.
+    evaluation: of the ranker on the test part, see `LogEvaluator.results`.
 
   Returns:
     The diagnosis, ready for JSON.
   """
   print("Diagnosing the log ...", flush=True)
-  found = diagnosis.diagnose(log, fitted, seed=FLAGS.seed)
+  found = diagnosis.diagnose(
+      log, fitted, evaluation=evaluation, seed=FLAGS.seed)
   with folder.staged(None if name else report.PAGE) as stage:
-    report.write(os.path.join(stage, name), found, log.summary)
+    report.write(
+        os.path.join(stage, name), found, log.summary,
+        heading=report.about(
+            ", ".join(FLAGS.log), ["ultra-tfr", *sys.argv[1:]]))
   path = os.path.join(folder, name, report.PAGE)
   print(f"\n{report.to_text(found)}\n\nThe report is {path}.", flush=True)
   return found.to_json()

@@ -51,7 +51,7 @@ def main():
   click_logs.check_files([FLAGS.model_dir] if FLAGS.model_dir else [])
   _check_method()
   fitted = training.load(FLAGS.model_dir) if FLAGS.model_dir else None
-  if fitted is not None and fitted.bias is None:
+  if fitted is not None and fitted.is_justified and fitted.bias is None:
     raise ValueError(
         f"--model_dir {FLAGS.model_dir}: the model was trained by a method "
         "that estimates no bias; give one that was trained by unbiased, or no "

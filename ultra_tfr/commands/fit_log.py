@@ -10,6 +10,7 @@ from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
 from ultra_tfr.startup import lazy_module
 
+click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
 training = lazy_module("ultra_tfr.fit_log.training")
 
@@ -44,28 +45,35 @@ def _fit(folder):
   start = time.monotonic()
   with click_logs.read(folder) as log:
     folder.remove("logs")
-    name, fitted = click_logs.train(log, folder.claim("logs/"))
+    logs_folder = folder.claim("logs/")
+    name, fitted = click_logs.train(log, logs_folder)
+    # What is served, and judged; `fitted` is what the log was examined by.
+    served_name, served = (name, fitted) if fitted.is_justified else (
+        click_logs.train_without_debiasing(log, fitted, logs_folder))
     # One of another model would look like that of this one.
     folder.remove("report")
-    fitted.save(folder)
-    results = {"method": name, "validation": fitted.validation,
+    served.save(folder)
+    results = {"method": served_name, "validation": served.validation,
+               "click_prediction": served.click_prediction,
                "summary": log.summary,
-               "bias": fitted.bias and fitted.bias.to_config(),
-               "history": fitted.history}
+               "bias": served.bias and served.bias.to_config(),
+               "history": served.history}
     if len(log.parts["test"]):
       evaluator = evaluation.LogEvaluator(
-          fitted.bias, log.feedback_kind == "binary", seed=FLAGS.seed)
+          served.bias, log.feedback_kind == "binary", seed=FLAGS.seed)
       evaluator.add(evaluation.LOGGED, log.parts["test"])
-      evaluator.add(name, log.parts["test"], fitted.model)
+      evaluator.add(served_name, log.parts["test"], served.model)
       results["evaluation"] = evaluator.results()
-      if fitted.bias is None:
-        print(f"{name} estimates no bias: {evaluation.UNCORRECTED} "
+      if not fitted.is_justified:
+        print(f"{click_prediction.UNJUSTIFIED}: {evaluation.UNCORRECTED}\n")
+      elif served.bias is None:
+        print(f"{served_name} estimates no bias: {evaluation.UNCORRECTED} "
               "`ultra-tfr evaluate-log` with a --model_dir of unbiased in "
               "front corrects both.\n")
       print("On the test part:\n")
       print(evaluation.to_text(results["evaluation"]), "\n", flush=True)
     if fitted.bias is not None:
       results["diagnosis"] = click_logs.write_report(
-          log, fitted, folder, "report")
+          log, fitted, folder, "report", results.get("evaluation"))
   print(f"The ranking model is in {os.path.join(FLAGS.model_dir, 'model')}.")
   click_logs.write_json(results, start)

@@ -55,6 +55,7 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   Attributes:
     bias: the `Bias` that training ended with, or None without a layer.
+    simpler: that of the simplest hypothesis, where another one is likelier.
     validation: the `Validation` of the weights that it ended with, by that
       bias, or None without a validation part.
   """
@@ -65,7 +66,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
     self._checkpoints = held_out.Checkpoints()
-    self.bias = self.validation = None
+    self.bias = self.simpler = self.validation = None
     self._has_guard = has_guard
 
   def _bias(self):
@@ -141,6 +142,8 @@ class KeepBest(tf.keras.callbacks.Callback):
     del logs
     # The bias is that after the last step: it converges, and does not overfit.
     self.bias = self._bias()
+    if self._layer is not None:
+      self.simpler = Bias.simplest_of_layer(self._method_name, self._layer)
     judged = {}
 
     def judge(epoch):

@@ -12,9 +12,12 @@ from ultra_tfr.data.click_log.reading import PARTS
 from ultra_tfr.evaluation import click_model_fit
 from ultra_tfr.evaluation import harvesting
 from ultra_tfr.fit_log import findings
+from ultra_tfr.fit_log import leaks
 from ultra_tfr.fit_log import scoring
 
 HARVESTS = ("adjacent", "pivot", "all_pairs")
+# Of p1, a little inside of what a bias layer may find.
+_FLOOR, _CAP = 1.001e-3, 0.9999
 # Requests scored at a time, at most.
 _BATCH = 1024
 
@@ -59,6 +62,11 @@ class Diagnosis:
       number of "informative_requests", which have rows with feedback and rows
       without.
     is_own: whether the model was trained on this log.
+    click_prediction: of held-out clicks, see `FittedLog`.
+    leaks: suspicious features, see `leaks.find`.
+    at_limits: by context `[K]` booleans, where p1 is at its floor or cap; empty
+      without a model.
+    evaluation: of the ranker on the test part, see `LogEvaluator.results`.
   """
 
   method: Optional[str]
@@ -80,6 +88,10 @@ class Diagnosis:
   hypotheses: Optional[dict] = None
   evidence: dict = dataclasses.field(default_factory=dict)
   is_own: bool = True
+  click_prediction: dict = dataclasses.field(default_factory=dict)
+  leaks: dict = dataclasses.field(default_factory=dict)
+  at_limits: dict = dataclasses.field(default_factory=dict)
+  evaluation: dict = dataclasses.field(default_factory=dict)
 
   def headline(self, context):
     """The kind of curve to speak of first, in a context; None if there is none.
@@ -99,8 +111,8 @@ class Diagnosis:
     return output.plain(dataclasses.asdict(self))
 
 
-def diagnose(log, fitted=None, *, replicates=200, level=0.9, seed=0,
-             max_requests=200000):
+def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
+             seed=0, max_requests=200000):
   """Examines a log, with a model or without one.
 
   The curves of a context, each relative to position 1:
@@ -115,7 +127,10 @@ def diagnose(log, fitted=None, *, replicates=200, level=0.9, seed=0,
   Args:
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias, trained on this log or
-      on another one; None for what the log tells alone.
+      on another one; None for what the log tells alone, and so it is where no
+      debiasing is justified.
+    evaluation: what `LogEvaluator.results` says of rankers on the test part, or
+      None.
     replicates: of the bootstrap over requests.
     level: of its intervals.
     seed: of its draws.
@@ -127,21 +142,24 @@ def diagnose(log, fitted=None, *, replicates=200, level=0.9, seed=0,
   Raises:
     ValueError: if the method estimated no bias.
   """
-  if fitted is not None and fitted.bias is None:
+  model = fitted
+  if fitted is not None and not fitted.is_justified:
+    model = None  # It would tell nothing that is to be trusted.
+  if model is not None and model.bias is None:
     raise ValueError(
         "The model was trained by a method that estimates no bias; diagnose "
         "one that was trained by 'unbiased' or 'unbiased-ipw', or without a "
         "model.")
-  sample = draw(log, fitted, max_requests)
+  sample = draw(log, model, max_requests)
   options = {"replicates": replicates, "level": level, "seed": seed}
-  is_own = (fitted is not None and not log.follows_schema and
-            log.schema() == fitted.schema)
+  is_own = (model is not None and not log.follows_schema and
+            log.schema() == model.schema)
   contexts = {name: {} for name in log.contexts}
   of_model = {"method": None, "logger_strength": {}, "trust": {},
               "click_irrelevant": {}, "history": {}, "weight_clipped": None,
               "effective_sample_size": None}
-  if fitted is not None:
-    curves, of_model = _by_model(sample, fitted, log.contexts, options, is_own)
+  if model is not None:
+    curves, of_model = _by_model(sample, model, log.contexts, options, is_own)
     contexts.update(curves)
   identified = bool((sample.items >= 0).any())
   for c, name in enumerate(log.contexts):
@@ -153,9 +171,14 @@ def diagnose(log, fitted=None, *, replicates=200, level=0.9, seed=0,
       swap_counts=whole and whole.swap_counts,
       num_items=whole and whole.num_items,
       components=whole and whole.components,
+      click_prediction=(
+          fitted.click_prediction
+          if is_own or fitted is not None and model is None else {}),
       num_requests=len(np.unique(sample.requests)),
       num_items_clicked=int(sample.clicked.sum()),
-      sentences=[], warnings=[], evidence=_evidence(sample, log),
+      leaks=leaks.find(log) if log.columns.features else {},
+      evaluation=evaluation or {}, sentences=[], warnings=[],
+      evidence=_evidence(sample, log),
       is_own=is_own, **of_model)
   sentences, warnings = findings.explain(result, level)
   if not sample.is_complete:
@@ -192,7 +215,11 @@ def _by_model(sample, fitted, contexts, options, is_own):
       "hypotheses": bias.hypotheses if is_own else None, "history": history,
       "effective_sample_size": float(weight.sum() ** 2 / max(
           np.square(weight).sum(), np.finfo(np.float64).tiny)),
-      "weight_clipped": [None, *history.get("weight_clipped", [])][-1]}
+      "weight_clipped": [None, *history.get("weight_clipped", [])][-1],
+      "at_limits": {
+          name: ((bias.click_relevant[c] <= _FLOOR) |
+                 (bias.click_relevant[c] >= _CAP)).tolist()
+          for c, name in enumerate(contexts)}}
 
 
 def _by_log(sample, rows, size, identified, options):

@@ -94,15 +94,14 @@ class LogEvaluator:
     return found
 
 
-def to_text(results, level=0.9):
-  """The results as a table.
+def table(results):
+  """The rankers, and what each adds to the order shown, as rows of a table.
 
   Args:
     results: what `LogEvaluator.results` gave.
-    level: of the intervals.
 
   Returns:
-    A text of several lines.
+    Lists of texts, headings first.
   """
   rows = [["ranker", *_COLUMNS]]
   for name, entry in results.items():
@@ -115,7 +114,20 @@ def to_text(results, level=0.9):
                      *("?" if entry["judgement"] else
                        _cell(entry[difference][key], "+")
                        for key in _COLUMNS)])
-  lines = output.align(rows)
+  return rows
+
+
+def to_text(results, level=0.9):
+  """The results as a table.
+
+  Args:
+    results: what `LogEvaluator.results` gave.
+    level: of the intervals.
+
+  Returns:
+    A text of several lines.
+  """
+  lines = output.align(table(results))
   first = next(iter(results.values()))
   lines += [
       "", f"In brackets: {level:.0%} intervals, requests drawn again. "

@@ -3,6 +3,8 @@
 import numpy as np
 
 from ultra_tfr import logged_order
+from ultra_tfr.fit_log import click_prediction
+from ultra_tfr.fit_log import leaks
 
 # The order shown is nearly that of the ranker: position and relevance are one.
 # In simulated logs of 3,000 to 40,000 requests that were ordered by relevance
@@ -21,6 +23,13 @@ BEYOND = 2.0
 SMALL_SAMPLE = 0.1
 # Hypotheses that are closer than this, in log-likelihood, are equally good.
 UNDECIDED = 3.0
+# Fewer clicks than this at a position: its rate is known to 30 % at best.
+FEW_CLICKS = 30
+# Requests that have rows with and without feedback. What a ranker is worth on n
+# of them is known to about 0.5 / sqrt(n): 3 % with so many.
+FEW_INFORMATIVE = 300
+# A position with a smaller share of the clicks of the best one is no reference.
+POOR_REFERENCE = 0.05
 # More contexts than this get one sentence together.
 _MOST_CONTEXTS = 6
 _MOST_COUNTS = 20
@@ -40,22 +49,38 @@ def explain(diagnosis, level):
     Two lists of sentences: findings, and warnings that debiasing may hurt.
   """
   sentences, warnings = [], []
-  _about_evidence(diagnosis, sentences)
+  _about_clicks(diagnosis, sentences, warnings)
+  _about_evidence(diagnosis, sentences, warnings)
+  _about_features(diagnosis, warnings)
   _about_users(diagnosis, sentences)
   _about_curves(diagnosis, sentences, level)
+  _about_convergence(diagnosis, sentences, warnings)
   if not diagnosis.is_own:
     _about_the_model(diagnosis, sentences, warnings)
   _about_swaps(diagnosis, sentences, warnings)
   _about_logger(diagnosis, sentences, warnings)
   _about_guard(diagnosis, sentences)
   _about_agreement(diagnosis, sentences, warnings)
+  _about_limits(diagnosis, warnings)
+  _about_the_ranker(diagnosis, sentences, warnings)
   _about_weights(diagnosis, sentences, warnings)
   if diagnosis.method is not None:
     _about_method(diagnosis, sentences)
   return sentences, warnings
 
 
-def _about_evidence(diagnosis, sentences):
+def is_sufficient(diagnosis):
+  """Whether there is enough to say that nothing speaks against debiasing.
+
+  Args:
+    diagnosis: a `fit_log.diagnosis.Diagnosis` with its warnings.
+  """
+  return (diagnosis.method is not None and not diagnosis.warnings and
+          click_prediction.deciding_part(
+              diagnosis.click_prediction) is not None)
+
+
+def _about_evidence(diagnosis, sentences, warnings):
   if not diagnosis.evidence:
     return
   for name, clicked in diagnosis.evidence["clicked"].items():
@@ -70,10 +95,88 @@ def _about_evidence(diagnosis, sentences):
       f"Of {diagnosis.num_requests} requests {informative} have rows with and "
       "without feedback: only these tell a ranker which item is the better "
       "one.")
+  if informative < FEW_INFORMATIVE:
+    warnings.append(
+        f"The clicks are too few for a ranker: {informative} requests have "
+        "rows with and without feedback, and with fewer than "
+        f"{FEW_INFORMATIVE} it learns mostly chance. Gather more before you "
+        "serve one.")
+  clicked, shown = ({name: np.array(counts) for name, counts in
+                     diagnosis.evidence[key].items()}
+                    for key in ("clicked", "shown"))
+  if len(clicked) > _MOST_CONTEXTS:  # All of them together.
+    clicked, shown = ({"": sum(counts.values())} for counts in (clicked, shown))
+  for name in clicked:
+    where = "" if len(clicked) == 1 else f" for {name!r}"
+    _about_positions(
+        diagnosis.positions, clicked[name], shown[name], where, warnings)
+
+
+def _about_positions(positions, clicked, shown, where, warnings):
+  """What rows at each position, `[K]` counts, cannot tell."""
+  always = (clicked == shown) & (shown > 0)
+  if always.any():
+    warnings.append(
+        f"All rows at {_ranges(positions, always)}{where} have feedback: such "
+        "a rate says nothing of users; see whether rows without feedback are "
+        "missing.")
+  if (clicked > 0).sum() == 1:
+    only = positions[int(np.argmax(clicked))]
+    warnings.append(
+        f"All feedback{where} is at position {only}: nothing can be said of "
+        "the others. See whether `position` is where the item was shown.")
+    return
+  if clicked[0] < POOR_REFERENCE * clicked.max():
+    better = positions[int(np.argmax(clicked >= 0.5 * clicked.max()))]
+    warnings.append(
+        f"All curves are relative to position {positions[0]}, which has "
+        f"{clicked[0]} clicks in {shown[0]} rows{where}: too few for that. "
+        f"Compare with position {better}, and leave stray rows at position "
+        f"{positions[0]} out.")
+  few = (clicked < FEW_CLICKS) & (shown > 0)
+  if few.any():
+    warnings.append(
+        f"Fewer than {FEW_CLICKS} clicks at {_ranges(positions, few)}{where}: "
+        "how often users look there is known to some 30 % at best, whatever "
+        "the method.")
+
+
+def _about_features(diagnosis, warnings):
+  found = diagnosis.leaks
+  for name, area in found.get("clicks", {}).items():
+    warnings.append(
+        f"The feature {name!r} alone tells rows with feedback from others "
+        f"(area under the curve {area:.3f}): it may be known only after the "
+        "click. Leave it out, or nothing here means anything.")
+  for name, correlation in found.get("position", {}).items():
+    warnings.append(
+        f"The feature {name!r} is the position once more (rank correlation "
+        f"{correlation:.3f}): what it explains is missing in the curves. Leave "
+        "it out.")
+  for name, requests in found.get("identifying", {}).items():
+    warnings.append(
+        f"The feature {name!r} nearly identifies the row: half of them have a "
+        f"value that {requests:.0f} or fewer requests share, where "
+        f"{leaks.FEW_REQUESTS} are few. Relevance is learned by heart from it "
+        "and examination falls too little: leave it out.")
+
+
+def _about_clicks(diagnosis, sentences, warnings):
+  found = diagnosis.click_prediction
+  warnings += click_prediction.warnings(found)
+  part = click_prediction.deciding_part(found)
+  if part is not None and found[part]["num_clicks"] < FEW_CLICKS:
+    warnings.append(
+        f"Only {found[part]['num_clicks']} clicks of "
+        f"{found[part]['num_requests']} requests are held out ({part}): what "
+        "they say of the fit, and which checkpoint is the best one, is mostly "
+        "chance. Hold out more, by `valid`, or gather more.")
+  sentences += filter(None, [click_prediction.sentence(found)])
 
 
 def _about_users(diagnosis, sentences):
-  if not diagnosis.hypotheses:
+  if not diagnosis.hypotheses or (
+      diagnosis.click_prediction.get("kept") == click_prediction.SIMPLER):
     return
   (_, first), (_, second), *_ = diagnosis.hypotheses.items()
   if second["behind"] < UNDECIDED:
@@ -107,11 +210,12 @@ def _about_curves(diagnosis, sentences, level):
         f"{_by(kinds[name], diagnosis.contexts[name], level)}."
         for name, value in ends.items()]
   if diagnosis.method is None:
+    more = ": give `features` to train one"
     if not ends:
       sentences.append(
           f"How often position {deepest} is examined, compared with position "
-          f"{first}, this log does not tell without a model: give `features` "
-          "to train one.")
+          f"{first}, this log does not tell without a model"
+          f"{'' if diagnosis.click_prediction else more}.")
     sentences.append(
         "Harvesting takes it that positions change how often items are "
         "examined, and not how far they are trusted.")
@@ -150,6 +254,25 @@ def _about_the_model(diagnosis, sentences, warnings):
       sentences.append(
           f"The curve that the model was trained with differs{where} from EM "
           f"on this log by at most {np.nanmax(gap):.2f}.")
+
+
+def _about_convergence(diagnosis, sentences, warnings):
+  """How far training left EM from its end."""
+  for name, curves in diagnosis.contexts.items():
+    if not diagnosis.is_own or "em" not in curves or "trained" not in curves:
+      continue
+    where = _where(diagnosis, name)
+    gap, beyond = _difference(curves["trained"], curves["em"])
+    if beyond.any():
+      warnings.append(
+          "EM had not come to its end: with relevance fixed it goes on by up "
+          f"to {gap[beyond].max():.2f}{where}, at "
+          f"{_ranges(diagnosis.positions, beyond)}, and not by chance. Take "
+          "that curve, or train longer.")
+    elif np.isfinite(gap[1:]).any():
+      sentences.append(
+          "EM that is run to its end, with relevance fixed, differs from what "
+          f"training left{where} by at most {np.nanmax(gap):.2f}.")
 
 
 def _about_swaps(diagnosis, sentences, warnings):
@@ -257,6 +380,34 @@ def _difference(curve, other):
   end = np.where(value < theirs, low, high)  # NaN says nothing.
   gap = np.abs(value - theirs)
   return gap, (gap > DISAGREEMENT) & (gap > BEYOND * np.abs(end - theirs))
+
+
+def _about_limits(diagnosis, warnings):
+  for name, positions in diagnosis.at_limits.items():
+    if np.any(positions):
+      warnings.append(
+          f"EM is at the floor or the cap of what it may find at "
+          f"{_ranges(diagnosis.positions, positions)}"
+          f"{_where(diagnosis, name)}: the value there is "
+          "that limit, and no estimate.")
+
+
+def _about_the_ranker(diagnosis, sentences, warnings):
+  for name, entry in diagnosis.evaluation.items():
+    difference = entry.get("minus_logged", {}).get("snips_dcg@10")
+    if difference is None or None in (
+        difference[end] for end in ("value", "low", "high")):
+      continue
+    text = (f"On held-out requests {name} is "
+            f"{abs(difference['value']):.3f} "
+            f"{'below' if difference['value'] < 0 else 'above'} the order "
+            f"shown (SNIPS DCG@10, interval {difference['low']:+.3f} to "
+            f"{difference['high']:+.3f})")
+    if difference["high"] < 0:
+      warnings.append(f"{text}: serve it only where the order shown cannot be "
+                      "had.")
+    else:
+      sentences.append(f"{text}.")
 
 
 def _about_weights(diagnosis, sentences, warnings):

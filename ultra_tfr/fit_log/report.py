@@ -1,15 +1,21 @@
 """A diagnosis as text, as plots, and as one HTML file that needs no other."""
 
 import base64
+import datetime
 import html
 import io
 import os
+import shlex
 
 from matplotlib import figure
 import numpy as np
 
 from ultra_tfr import output
+from ultra_tfr import version
 from ultra_tfr.data.click_log import summary as summary_lib
+from ultra_tfr.fit_log import click_prediction
+from ultra_tfr.fit_log import evaluation
+from ultra_tfr.fit_log import findings
 
 PAGE = "report.html"
 _STYLE = """
@@ -21,8 +27,12 @@ pre { overflow-x: auto; background: #f6f6f6; padding: .8rem; font-size: 13px; }
 table { border-collapse: collapse; font-size: 14px; display: block;
         overflow-x: auto; margin: .8rem 0; white-space: nowrap; }
 th, td { border: 1px solid #ccc; padding: .2rem .5rem; text-align: right; }
+dl { display: grid; grid-template-columns: max-content auto; gap: 0 1rem; }
+dd { margin: 0; overflow-wrap: anywhere; }
 .warning { background: #fff3d6; border-left: 4px solid #e0a000;
            padding: .6rem .8rem; margin: .6rem 0; }
+.alarm { background: #fdecea; border-left: 4px solid #c62828;
+         padding: .6rem .8rem; margin: .6rem 0; }
 .good { background: #e8f5e9; border-left: 4px solid #4caf50;
         padding: .6rem .8rem; }
 """
@@ -52,6 +62,10 @@ _PRINTED = {"trained": "EM", "em": "EM on this log", "all_pairs": "harvested",
 # What they are called where the model was trained on another log.
 _OF_ANOTHER_LOG = {"trained": "EM, the model's log"}
 _MOST_PRINTED = 20
+# Positions beside each other in a table, which is then less than 1,000 px wide.
+_MOST_COLUMNS = 6
+# From this value on an axis is logarithmic, or it would flatten the others.
+_FLATTENS = 4.0
 _BY_CONTEXT = ("curves", "rates", "trust")
 # How each curve is drawn: label, colour, marker. All but "trained" get bars.
 CURVES = {
@@ -67,7 +81,7 @@ MOST_CONTEXTS = 6
 _MOST_NUMBERS = 12
 
 
-def write(folder, diagnosis, summary, level=0.9):
+def write(folder, diagnosis, summary, level=0.9, heading=None):
   """Writes `report.html`, `diagnosis.json` and a PNG of each plot.
 
   Args:
@@ -75,6 +89,7 @@ def write(folder, diagnosis, summary, level=0.9):
     diagnosis: a `fit_log.diagnosis.Diagnosis`.
     summary: of the log, see `data.click_log.summary`.
     level: of its intervals.
+    heading: what stands at its top, a dict of texts by heading, see `about`.
 
   Returns:
     The path of the HTML file.
@@ -92,20 +107,56 @@ def write(folder, diagnosis, summary, level=0.9):
                {"summary": summary, **diagnosis.to_json()})
   path = os.path.join(folder, PAGE)
   with output.new_file(path) as file:
-    file.write(_page(diagnosis, summary, images))
+    file.write(_page(diagnosis, summary, images, level, heading or {}))
   return path
 
 
-def _page(diagnosis, summary, images):
+def about(name, command):
+  """Where a report comes from, for its top.
+
+  Args:
+    name: of the log.
+    command: that makes the report, a list of words.
+
+  Returns:
+    A dict of texts by heading.
+
+  >>> about("log.csv", ["ultra-tfr", "diagnose", "--log=log.csv"])["command"]
+  'ultra-tfr diagnose --log=log.csv'
+  """
+  now = datetime.datetime.now(datetime.timezone.utc)
+  return {"log": name, "made": f"{now:%Y-%m-%d %H:%M} UTC",
+          "by": f"ultra_tfr {version.__version__}",
+          "command": shlex.join(command)}
+
+
+def _page(diagnosis, summary, images, level, heading):
   parts = ["<h1>Position bias of the log</h1>"]
+  if heading:
+    rows = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>"
+                   for key, text in heading.items())
+    parts.append(f"<dl>{rows}</dl>")
+  clicks = diagnosis.click_prediction
   if diagnosis.warnings:
-    parts += [f'<p class="warning">{html.escape(text)}</p>'
+    alarms = click_prediction.warnings(clicks)
+    parts += ['<p class="{}">{}</p>'.format(
+        "alarm" if text in alarms else "warning", html.escape(text))
               for text in diagnosis.warnings]
-  elif diagnosis.method is not None:
+  elif findings.is_sufficient(diagnosis):
     parts.append('<p class="good">Nothing speaks against debiasing.</p>')
   parts.append("<ul>")
   parts += [f"<li>{html.escape(text)}</li>" for text in diagnosis.sentences]
   parts.append("</ul>")
+  if click_prediction.deciding_part(clicks):
+    parts += ["<h2>Held-out clicks</h2><p>A fit that predicts them no better "
+              "than click rates alone has learned nothing of positions.</p>",
+              _table(click_prediction.to_rows(clicks))]
+  if diagnosis.evaluation:
+    parts += [f"<h2>The ranker</h2><p>On the test part, with {level:.0%} "
+              "intervals: feedback as if shown at the first position. Of arp "
+              "less is better.</p>",
+              _table(*_blocks(evaluation.table(diagnosis.evaluation),
+                              _MOST_COLUMNS // 2))]
   for name, image in images.items():
     encoded = base64.b64encode(image).decode("ascii")
     heading, text = _ABOUT[name]
@@ -115,8 +166,17 @@ def _page(diagnosis, summary, images):
     parts += [f"<h2>{heading}</h2><p>{text}</p>",
               f'<img alt="{name}" src="data:image/png;base64,{encoded}">']
     if name == "curves":
-      parts += [_table(diagnosis.positions, found, context, labels(diagnosis))
-                for context, found in diagnosis.contexts.items()]
+      names = labels(diagnosis)
+      parts += [
+          _table(*_blocks(_curve_rows(
+              diagnosis.positions, found, context, names)))
+          for context, found in diagnosis.contexts.items()]
+    if name == "rates" and diagnosis.evidence:
+      parts += [_table(*_blocks([
+          [context, *diagnosis.positions],
+          ["rows", *diagnosis.evidence["shown"][context]],
+          ["with feedback", *clicked]]))
+                for context, clicked in diagnosis.evidence["clicked"].items()]
   parts += ["<h2>The log</h2><pre>",
             html.escape(summary_lib.to_text(summary)), "</pre>"]
   body = "\n".join(parts)
@@ -125,22 +185,38 @@ def _page(diagnosis, summary, images):
           f"<body>{body}</body></html>\n")
 
 
-def _table(positions, found, context, names):
+def _table(*blocks):
+  """Rows of texts as a table: headings in the first column, and on blocks."""
+  lines = []
+  for rows in blocks:
+    for i, row in enumerate(rows):
+      tags = ["th" if i == 0 or j == 0 else "td" for j in range(len(row))]
+      lines.append("".join(f"<{tag}>{html.escape(str(cell))}</{tag}>"
+                           for tag, cell in zip(tags, row)))
+  body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+  return f"<table>{body}</table>"
+
+
+def _blocks(rows, size=_MOST_COLUMNS):
+  """Wide rows as blocks below each other, that fit on a screen."""
+  return [[[row[0], *row[start:start + size]] for row in rows]
+          for start in range(1, len(rows[0]), size)]
+
+
+def _curve_rows(positions, found, context, names):
   """The curves of a context, with their intervals."""
-  rows = ["".join(f"<th>{html.escape(str(cell))}</th>"
-                  for cell in [context, *positions])]
+  rows = [[context, *positions]]
   for kind, curve in found.items():
-    cells = [f"<th>{html.escape(names[kind])}</th>"]
+    cells = [names[kind]]
     for i, value in enumerate(curve["value"]):
       text = "-" if value is None else f"{value:.2f}"
       if curve["low"] is not None and i and value is not None:
         ends = ("?" if end is None else f"{end:.2f}"
                 for end in (curve["low"][i], curve["high"][i]))
         text += f" ({' to '.join(ends)})"
-      cells.append(f"<td>{text}</td>")
-    rows.append("".join(cells))
-  lines = "\n".join(f"<tr>{row}</tr>" for row in rows)
-  return f"<table>{lines}</table>"
+      cells.append(text)
+    rows.append(cells)
+  return rows
 
 
 def to_text(diagnosis, level=0.9):
@@ -162,7 +238,10 @@ def to_text(diagnosis, level=0.9):
   for context, found in diagnosis.contexts.items():
     for kind, name in printed.items():
       for part in ("value", "low", "high"):
-        values = found.get(kind, {}).get(part)
+        # EM's own interval comes from all requests.
+        source = "em" if (kind == "trained" and part != "value" and
+                          diagnosis.is_own) else kind
+        values = found.get(source, {}).get(part) if kind in found else None
         if values is not None:
           rows.append([
               f"{context}, {name}" if part == "value" else
@@ -235,7 +314,10 @@ def curves(positions, contexts, level=0.9, names=None):
           markersize=4, capsize=2,
           linestyle="-" if kind == "trained" else "none")
     axes.set_title(name, parse_math=False)
-    axes.set_ylim(bottom=0)
+    if _highest(found) > _FLATTENS:
+      axes.set_yscale("log")
+    else:
+      axes.set_ylim(bottom=0)
     _name_positions(axes, positions)
     axes.set_ylabel("examination, relative to the first")
     axes.grid(alpha=0.3)
@@ -243,6 +325,14 @@ def curves(positions, contexts, level=0.9, names=None):
                    title=f"bars: {level:.0%} intervals",
                    title_fontsize="small")
   return chart
+
+
+def _highest(found):
+  """The highest number of the curves of a context, ends included."""
+  ends = [curve[part] or [] for curve in found.values()
+          for part in ("value", "low", "high")]
+  return max((value for values in ends for value in values
+              if value is not None), default=0.0)
 
 
 def rates(positions, by_position):

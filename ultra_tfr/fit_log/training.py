@@ -1,7 +1,6 @@
 """Training a ranker and the bias of its positions from a click log."""
 
 import dataclasses
-import itertools
 import os
 from typing import Any
 from typing import Optional
@@ -18,11 +17,14 @@ from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.checks import memory as _memory
 from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import click_prediction
 from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
 
 COMMAND = "ultra-tfr fit-log"
 SCHEMA_FILE, _MODEL_FILE = FILES = checks.FITTED_FILES
+# The method that is fallen back to.
+WITHOUT_DEBIASING = "naive-pairwise"
 # Of a step, for each pair of items: some float32 tensors and their gradients.
 _PAIR_BYTES = 40
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
@@ -48,6 +50,11 @@ class FittedLog:
       validation part, by the bias that training ended with: "snips_dcg@10", and
       with a bias "log_likelihood" of clicks, a mean over items. Empty without
       that part. Of trainings with different biases only the latter compares.
+    click_prediction: how likely held-out clicks are by the model and the bias,
+      and by click rates alone, see `click_prediction.compare`; empty for a
+      method that does not predict clicks.
+    simpler: the `Bias` by the simplest hypothesis about the users, where there
+      are several and another one is the likeliest; else None.
   """
 
   model: tf.keras.Model
@@ -55,6 +62,23 @@ class FittedLog:
   schema: dict
   history: dict
   validation: dict
+  click_prediction: dict = dataclasses.field(default_factory=dict)
+  simpler: Optional[Bias] = None
+
+  @property
+  def is_justified(self) -> bool:
+    """Whether nothing is known that speaks against the bias.
+
+    False if a click rate for each position predicts held-out clicks as well.
+    """
+    return self.click_prediction.get(
+        "kept", click_prediction.FIT) is not None
+
+  def settled(self) -> "FittedLog":
+    """The same with the simpler bias, where that one alone is justified."""
+    if self.click_prediction.get("kept") != click_prediction.SIMPLER:
+      return self
+    return dataclasses.replace(self, bias=self.simpler, simpler=None)
 
   def save(self, folder: str) -> None:
     """Writes everything that a later command needs.
@@ -79,6 +103,7 @@ class FittedLog:
       output.write(os.path.join(stage, SCHEMA_FILE), {
           "schema": self.schema, "history": self.history,
           "validation": self.validation,
+          "click_prediction": self.click_prediction,
           "bias": self.bias and self.bias.to_config(),
           "model": towers,
           "inputs": scorers.input_names(self.schema["statistics"])})
@@ -119,7 +144,7 @@ def load(folder: str) -> "FittedLog":
       config.get("model"))
   return FittedLog(model, config["bias"] and Bias.from_config(config["bias"]),
                    config["schema"], config["history"],
-                   config["validation"])
+                   config["validation"], config.get("click_prediction", {}))
 
 
 def default_steps(num_requests: int, batch_size: int,
@@ -218,8 +243,37 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       name: output.plain(values)
       for name, values in history.items()
       if name == "examination_change" or not name.startswith("examination_")}
-  return FittedLog(model, estimated, log.schema(), {"step": [*steps], **curves},
-                   _validation(keeper))
+  biases = {click_prediction.FIT: estimated}
+  if keeper.simpler is not None:
+    biases[click_prediction.SIMPLER] = keeper.simpler
+  return FittedLog(
+      model, estimated, log.schema(), {"step": [*steps], **curves},
+      _validation(keeper),
+      click_prediction.compare(log, model, biases)
+      if estimated is not None and estimated.predicts_clicks else {},
+      keeper.simpler)
+
+
+def fit_without_debiasing(log: Any, fitted: "FittedLog",
+                          settings: trainer.Settings, *, seed: int = 0,
+                          logs_folder: Optional[str] = None,
+                          verbose: int = 0) -> "FittedLog":
+  """Trains the ranker to serve where no debiasing is justified.
+
+  Args:
+    log: a `ClickLog`.
+    fitted: what was trained on it with debiasing.
+    settings: as in `fit`, and so are the others.
+    seed: see there.
+    logs_folder: see there.
+    verbose: see there.
+
+  Returns:
+    A `FittedLog` without a bias, that knows how `fitted` predicts clicks.
+  """
+  plain = fit(log, WITHOUT_DEBIASING, settings, seed=seed,
+              logs_folder=logs_folder, verbose=verbose)
+  return dataclasses.replace(plain, click_prediction=fitted.click_prediction)
 
 
 def _validation(keeper):
@@ -281,16 +335,7 @@ def check_memory(log: Any, batch_size: int) -> None:
 
 def _highest_rate(log):
   """The share of rows with feedback at the position that has the highest."""
-  sums = np.zeros((2, len(log.contexts), len(log.positions)))
   # A sample of the training part; nothing else may be known yet.
-  for batch in itertools.islice(log.parts["train"].batches(1024), 10):
-    counts = batch.weights > 0
-    slot = ((batch.feedback > 0).astype(np.int64), batch.contexts,
-            batch.positions - 1)
-    weights = batch.weights[counts]
-    np.add.at(sums, tuple(part[counts] for part in slot),
-              weights * (len(weights) / max(weights.sum(), 1e-30)))
-  # Few rows say little: so many count as the whole log, as in the bias layer.
-  whole = sums.sum(axis=(1, 2), keepdims=True)
-  sums += 20.0 * whole / max(whole.sum(), 1e-30)
-  return (sums[1] / np.maximum(sums.sum(axis=0), 1e-30)).max()
+  return click_prediction.click_rates(click_prediction.click_counts(
+      log.parts["train"], len(log.contexts), len(log.positions),
+      most_batches=10)).max()

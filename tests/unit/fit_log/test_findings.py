@@ -1,5 +1,7 @@
 """Tests of ultra_tfr.fit_log.findings."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,9 @@ def _explain(contexts=None, level=0.9, **changes):
       "logger_strength": {"value": 0.2, "low": 0.1, "high": 0.3}, "trust": {},
       "click_irrelevant": {}, "history": {}, "num_requests": 1000,
       "num_items_clicked": 500, "effective_sample_size": 200.0,
-      "weight_clipped": None, "sentences": [], "warnings": []}
+      "weight_clipped": None, "sentences": [], "warnings": [],
+      "click_prediction": {}, "leaks": {}, "at_limits": {},
+      "evaluation": {}}
   assert set(changes) <= {*fields, "evidence", "is_own"}
   return findings.explain(Diagnosis(**{**fields, **changes}), level)
 
@@ -86,6 +90,176 @@ def test_contexts(count):
                 f"{9 + count}% (for 'c{count - 1}') as often as position 1.")
   assert len([text for text in sentences if "is examined" in text]) == (
       count if count <= 6 else 1)
+
+
+def test_how_far_training_left_em_from_its_end_is_told():
+  """Of the same log a report said 1.64 in front and 1.04 further down."""
+  sentences, warnings = _explain(
+      {"all": {"trained": _trained(), "em": _curve([1, .75, .5, .2])}})
+  assert not warnings
+  assert _has(sentences, "run to its end", "training left by at most 0.05.")
+  _, warnings = _explain(
+      {"all": {"trained": _trained(), "em": _curve([1, .8, .2, .2])}})
+  assert len(warnings) == 1
+  assert _has(warnings, "EM had not come to its end", "0.30, at position 3")
+
+
+# Held-out clicks.
+
+
+def _clicks(kept, fit=-.3):
+  return {"kept": kept, "method": "unbiased", "valid": {
+      "num_requests": 9, "num_clicks": 40, **{
+          name: {"log_likelihood": value} for name, value in (
+              ("rate_by_position", -.2), ("fit", fit), ("simpler", -.1))}}}
+
+
+@pytest.mark.parametrize("kept, words", [
+    (None, "No debiasing is justified by this log"),
+    ("simpler", "The simplest hypothesis about the users (-0.1000) is taken")])
+def test_what_predicts_clicks_no_better_than_rates_is_warned_of(kept, words):
+  _, warnings = _explain(click_prediction=_clicks(kept))
+  assert len(warnings) == 1 and words in warnings[0]
+  sentences, warnings = _explain(click_prediction=_clicks("fit", -.05))
+  assert not warnings
+  assert _has(sentences, "predicts more than one click rate per position does")
+
+
+# Evidence.
+
+
+def _evidence(clicked, shown=None, informative=500):
+  return {"clicked": {"all": list(clicked)},
+          "shown": {"all": list(shown or [10000] * len(clicked))},
+          "informative_requests": informative}
+
+
+def test_enough_evidence_is_no_warning():
+  _, warnings = _explain(evidence=_evidence([900, 400, 200, 31]))
+  assert not warnings
+
+
+@pytest.mark.parametrize("informative, few", [(299, True), (300, False)])
+def test_clicks_that_are_too_few_for_a_ranker(informative, few):
+  """From 92 clicks a ranker was exported without a word."""
+  _, warnings = _explain(evidence=_evidence([900] * 4, None, informative))
+  assert len(warnings) == few
+  assert _has(warnings, "too few for a ranker: 299 requests have rows") == few
+
+
+@pytest.mark.parametrize("clicked, where", [
+    ([900, 29, 12, 30], "positions 2-3"), ([900, 400, 200, 0], "position 5")])
+def test_positions_with_few_clicks(clicked, where):
+  _, warnings = _explain(evidence=_evidence(clicked))
+  assert len(warnings) == 1
+  assert _has(warnings, f"Fewer than 30 clicks at {where}: how often")
+
+
+def test_a_position_that_was_never_shown_has_no_few_clicks():
+  assert not _explain(evidence=_evidence(
+      [900, 400, 200, 0], [9000, 9000, 9000, 0]))[1]
+
+
+def test_all_clicks_at_one_position():
+  """All clicks at position 1 passed as 'nothing speaks against debiasing'."""
+  _, warnings = _explain(evidence=_evidence([900, 0, 0, 0]))
+  assert len(warnings) == 1
+  assert _has(warnings, "All feedback is at position 1: nothing can be said")
+
+
+def test_a_click_rate_of_one():
+  _, warnings = _explain(evidence=_evidence(
+      [400, 500, 300, 200], [9000, 500, 9000, 9000]))
+  assert len(warnings) == 1
+  assert _has(warnings, "All rows at position 2 have feedback")
+
+
+@pytest.mark.parametrize("clicked, poor", [
+    ([2, 900, 400, 200], True), ([45, 900, 400, 200], False)])
+def test_stray_rows_at_the_first_position(clicked, poor):
+  """Three rows at a position 0, to which every curve then was relative."""
+  _, warnings = _explain(evidence=_evidence(clicked, [3, 9000, 9000, 9000] if
+                                            poor else None))
+  assert _has(warnings, "relative to position 1, which has 2 clicks in 3 rows: "
+              "too few for that. Compare with position 2") == poor
+  assert len(warnings) == 2 * poor
+
+
+def test_positions_of_many_contexts_are_one_warning():
+  contexts = {f"c{i}": {"trained": _trained()} for i in range(7)}
+  evidence = {"clicked": {name: [90, 40, 20, 3] for name in contexts},
+              "shown": {name: [900] * 4 for name in contexts},
+              "informative_requests": 500}
+  _, warnings = _explain(contexts, evidence=evidence)
+  assert len(warnings) == 1 and _has(warnings, "clicks at position 5: how")
+
+
+# Features.
+
+
+@pytest.mark.parametrize("kind, words", [
+    ("clicks", ("'dwell' alone tells rows", ".998): it may be known only af")),
+    ("position", ("'dwell' is the position once more", "0.998")),
+    ("identifying", ("'dwell' nearly identifies the row", "1 or fewer"))])
+def test_features_that_give_the_answer_away(kind, words):
+  nothing = {"clicks": {}, "position": {}, "identifying": {}}
+  assert not _explain(leaks=nothing)[1]
+  _, warnings = _explain(leaks={**nothing, kind: {"dwell": 0.998}})
+  assert len(warnings) == 1 and _has(warnings, *words)
+
+
+# EM and the ranker.
+
+
+def test_em_at_its_floor_or_cap():
+  _, warnings = _explain(at_limits={"all": [False, False, True, True]})
+  assert len(warnings) == 1
+  assert _has(warnings, "at the floor or the cap", "at positions 3-5: the")
+  assert not _explain(at_limits={"all": [False] * 4})[1]
+
+
+@pytest.mark.parametrize("value, low, high, is_worse", [
+    (-.2, -.3, -.1, True), (-.2, -.5, .1, False), (.2, .1, .3, False)])
+def test_a_ranker_below_the_order_shown(value, low, high, is_worse):
+  """A ranker worse than the order shown got a green box."""
+  evaluation = {"logged order": {}, "unbiased": {"minus_logged": {
+      "snips_dcg@10": {"value": value, "low": low, "high": high}}}}
+  sentences, warnings = _explain(evaluation=evaluation)
+  side = "below" if value < 0 else "above"
+  assert _has(warnings if is_worse else sentences,
+              f"unbiased is 0.200 {side} the order shown")
+  assert len(warnings) == is_worse
+
+
+@pytest.mark.parametrize("low", [None, .1])
+def test_a_ranker_that_cannot_be_judged(low):
+  estimate = {"value": None, "low": low, "high": None}
+  sentences, warnings = _explain(evaluation={"unbiased": {"minus_logged": {
+      "snips_dcg@10": estimate}}})
+  assert not any("order shown (SNIPS" in text for text in sentences + warnings)
+
+
+@pytest.mark.parametrize("num_clicks, few", [(29, True), (30, False)])
+def test_too_few_held_out_clicks(num_clicks, few):
+  """Ten requests of validation were enough for a green box."""
+  found = _clicks("fit", -.05)
+  found["valid"]["num_clicks"] = num_clicks
+  _, warnings = _explain(click_prediction=found)
+  assert len(warnings) == few
+  assert _has(warnings, "Only 29 clicks of 9 requests are held out") == few
+
+
+def _is_sufficient(**changes):
+  fields = {"method": "unbiased", "warnings": [],
+            "click_prediction": _clicks("fit")}
+  return findings.is_sufficient(types.SimpleNamespace(**{**fields, **changes}))
+
+
+def test_green_needs_a_model_no_warning_and_held_out_clicks():
+  assert _is_sufficient()
+  assert not _is_sufficient(method=None)
+  assert not _is_sufficient(warnings=["Beware."])
+  assert not _is_sufficient(click_prediction={})
 
 
 # Swaps.

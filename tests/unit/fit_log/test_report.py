@@ -7,12 +7,15 @@ import io
 import json
 import os
 import re
+import shutil
+import subprocess
 
 import matplotlib.image
 import numpy as np
 import pytest
 
 import click_logs
+from ultra_tfr import version
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import report
 
@@ -152,6 +155,81 @@ def test_cells_of_the_table(tmp_path):
           "<td>0.50 (0.25 to ?)</td><td>-</td></tr>") in text
 
 
+def test_wide_tables_show_all_positions_below_each_other(tmp_path):
+  """At 1,000 px the right half of the positions was not to be seen."""
+  found, summary = _made(["all"], list(range(1, 61)))
+  report.write(str(tmp_path), found, summary)
+  text = (tmp_path / "report.html").read_text(encoding="utf-8")
+  rows = re.findall("<tr>(.*?)</tr>", text)
+  assert all(len(re.findall("<t[hd]>", row)) <= 7 for row in rows)
+  heads = [re.findall("<th>(.*?)</th>", row)[1:] for row in rows
+           if row.startswith("<th>all</th>")]
+  assert sum(heads, []) == [str(k) for k in range(1, 61)]
+
+
+def test_a_browser_shows_the_page_without_a_complaint(tmp_path):
+  """Seen only where there is a browser, as in CI."""
+  browser = shutil.which("chromium")
+  if browser is None:
+    return
+  report.write(str(tmp_path), *_made(ODD, list(range(1, 61)), trust=True))
+  done = subprocess.run(
+      [browser, "--headless", "--no-sandbox", "--disable-gpu",
+       "--disable-background-networking", "--enable-logging=stderr",
+       f"--user-data-dir={tmp_path / 'browser'}", "--window-size=1000,3000",
+       # Whatever would leave the file fails, and is a complaint.
+       "--host-resolver-rules=MAP * ~NOTFOUND",
+       f"--screenshot={tmp_path / 'seen.png'}",
+       (tmp_path / "report.html").as_uri()],
+      capture_output=True, text=True, timeout=200, check=True)
+  assert "CONSOLE" not in done.stderr and "net_error" not in done.stderr
+  seen = matplotlib.image.imread(tmp_path / "seen.png")
+  assert seen.shape[:2] == (3000, 1000)
+  assert (seen[..., :3].std(axis=(1, 2)) > 0).mean() > 0.3
+
+
+def test_where_a_report_comes_from(tmp_path):
+  """Nobody could tell two reports apart."""
+  found, summary = _made(["all"], [1, 2, 3])
+  about = report.about("<log>.csv", ["ultra-tfr", "diagnose", "--log=a b.csv"])
+  report.write(str(tmp_path), found, summary, heading=about)
+  page, _ = _check(tmp_path, ["curves", "rates", "swaps"])
+  text = " ".join(page.words)
+  assert "<log>.csv" in text and "ultra-tfr diagnose '--log=a b.csv'" in text
+  assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC", text)
+  assert "ultra_tfr " + version.__version__ in text
+
+
+def test_counts_and_the_ranker_beside_the_order_shown(tmp_path):
+  found, summary = _made(["all"], [1, 2, 3])
+  estimate = {"value": 0.25, "low": 0.125, "high": None}
+  estimates = dict.fromkeys(
+      ("dcg@10", "snips_dcg@10", "ndcg@10", "snips_mrr@10", "arp"), estimate)
+  found = dataclasses.replace(
+      found, evidence={"shown": {"all": [700, 600, 500]},
+                       "clicked": {"all": [71, 61, 51]},
+                       "informative_requests": 17},
+      evaluation={"logged order": {"estimates": estimates,
+                                   "judgement": None},
+                  "unbiased": {"estimates": estimates, "judgement": None,
+                               "minus_logged": estimates}})
+  report.write(str(tmp_path), found, summary)
+  text = (tmp_path / "report.html").read_text(encoding="utf-8")
+  assert ("<tr><th>with feedback</th><td>71</td><td>61</td><td>51</td></tr>"
+          in text)
+  assert "<tr><th>rows</th><td>700</td><td>600</td><td>500</td></tr>" in text
+  assert "<tr><th>unbiased - logged</th><td>+0.2500 [+0.1250, ?]</td>" in text
+
+
+@pytest.mark.parametrize("top, scale", [(747.0, "log"), (2.0, "linear")])
+def test_one_value_does_not_flatten_the_rest(top, scale):
+  curve = {"value": [1.0, top, 0.0], "low": [1.0, .5, 0.0],
+           "high": [1.0, None, None]}
+  chart = report.curves([1, 2, 3], {"all": {"em": curve}})
+  assert chart.axes[0].get_yscale() == scale
+  chart.savefig(io.BytesIO(), format="png")
+
+
 def test_a_model_of_another_log_is_called_so(tmp_path):
   """Its curve was printed as that of the log that was diagnosed."""
   found, summary = _made(["all"], [1, 2, 3])
@@ -183,20 +261,23 @@ def test_text(easy):
   lines = report.to_text(found).splitlines()
   assert lines[0].split() == [
       "examination", "/", "first", "position", "1", "2", "3", "5", "8"]
-  assert len({len(line) for line in lines[:15]}) == 1
-  rows = [line.split() for line in lines[1:15]]
+  assert len({len(line) for line in lines[:19]}) == 1
+  rows = [line.split() for line in lines[1:19]]
   assert [row[:2] for row in rows if row[0] != "90%"] == [
       [f"{device},", name] for device in ("desktop", "mobile")
       for name in ("EM", "harvested", "randomised")]
   assert rows[0][2:] == [
       f"{v:.2f}" for v in found.contexts["desktop"]["trained"]["value"]]
-  # No other curve is without its interval.
+  # No curve is without its interval, EM's by all requests.
+  for row, part in zip(rows[1:3], ("low", "high")):
+    assert row == ["90%", "interval,", part, *(
+        f"{v:.2f}" for v in found.contexts["desktop"]["em"][part])]
   curve = found.contexts["mobile"]["all_pairs"]
-  for row, start, part in zip(rows[8:11], (
+  for row, start, part in zip(rows[12:15], (
       ["mobile,", "harvested"], ["90%", "interval,", "low"],
       ["90%", "interval,", "high"]), ("value", "low", "high")):
     assert row == [*start, *(f"{v:.2f}" for v in curve[part])]
-  assert lines[15:] == ["", *found.sentences]
+  assert lines[19:] == ["", *found.sentences]
 
 
 def test_text_of_a_large_log():
