@@ -5,6 +5,7 @@ from typing import Any
 from typing import Optional
 
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
@@ -19,7 +20,12 @@ from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.layers import PositionBias
 
-_METRICS = ("dcg", "ndcg", "arp", "mrr")
+# What ask of each item but whether it was clicked.
+_OF_CLICKS = ("precision", "recall", "hits", "map")
+_METRICS = ("dcg", "ndcg", "arp", "mrr", *_OF_CLICKS)
+# Their labels are of subtopics, for which feedback has no place.
+_OF_SUBTOPICS = (tfr.keras.metrics.PrecisionIAMetric,
+                 tfr.keras.metrics.AlphaDCGMetric)
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -32,10 +38,17 @@ class OnRanking(tf.keras.metrics.Metric):
   a relevant item do not count (TF-Ranking counts them as 0 in NDCG). Where a
   score of a list that counts is NaN, the result is.
 
+  `fit` logs a `tfr.keras.metrics.NDCGMetric()` of validation data under
+  `val_ndcg_metric`. Keras cannot know that more is better, so tell it:
+  `tf.keras.callbacks.EarlyStopping("val_ndcg_metric", mode="max")`.
+
   Args:
     metric: a `tfr.keras.metrics` metric, or any that takes `[B, L]` labels and
-      scores.
+      scores; with `ragged=True`, too.
     name: its name in logs; by default that of the metric.
+
+  Raises:
+    ValueError: if `metric` is none, or its labels are of subtopics.
 
   >>> import tensorflow_ranking as tfr
   >>> metric = OnRanking(tfr.keras.metrics.MRRMetric())
@@ -49,8 +62,14 @@ class OnRanking(tf.keras.metrics.Metric):
       raise ValueError(
           "`metric` must be a Keras metric such as "
           f"`tfr.keras.metrics.NDCGMetric()`, but is {metric!r}.")
+    if isinstance(metric, _OF_SUBTOPICS):
+      raise ValueError(
+          f"`metric` must have one label an item, but `{type(metric).__name__}`"
+          " has one for each subtopic, where `y_true` has positions; compile a "
+          "model of scores alone with the metric itself.")
     super().__init__(name=name or metric.name)
     self._metric = metric
+    self._is_ragged = metric.get_config().get("ragged", False)
 
   def update_state(self, y_true: TensorLike, y_pred: TensorLike,
                    sample_weight: Optional[TensorLike] = None,
@@ -72,9 +91,14 @@ class OnRanking(tf.keras.metrics.Metric):
     weights = item_weights(sample_weight, mask)
     has_relevant = tf.reduce_any(labels > 0, axis=1, keepdims=True)
     weights = tf.where(has_relevant, weights, 0.0)
-    self._metric.update_state(tf.where(mask, labels, -1.0), -ranks, weights)
     # The metric sees ranks alone, so that no score spoils its sums.
     diverged = tf.reduce_any(pairs.unordered(scores, _counting(mask, weights)))
+    labels, scores = tf.where(mask, labels, -1.0), -ranks
+    if self._is_ragged:
+      labels, scores, weights = (
+          tf.ragged.boolean_mask(part, mask)
+          for part in (labels, scores, weights))
+    self._metric.update_state(labels, scores, weights)
     for variable in self._metric.variables:
       if variable.dtype.is_floating:
         variable.assign_add(tf.where(
@@ -180,7 +204,7 @@ class _BiasMetric(tf.keras.metrics.Metric):
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class CounterfactualMetric(_BiasMetric):
-  """DCG, NDCG, ARP or MRR on feedback weighted by inverse propensities.
+  """Ranking metrics on feedback weighted by inverse propensities.
 
   For validation without labels: a metric on the feedback as it is rewards a
   ranker for the logged order. The numbers are those of
@@ -194,6 +218,12 @@ class CounterfactualMetric(_BiasMetric):
   clicks, 0 or 1, and the chance p0 of a click on an irrelevant item is taken
   off; with `"pairwise"` only examination is corrected.
 
+  `"precision"`, `"recall"`, `"hits"` (the hit rate) and `"map"` are of clicks,
+  0 or 1: what TF-Ranking's metrics would be of clicks on items that had all
+  been shown at position 1. Recall and MAP are ratios of sums over all lists, as
+  NDCG is. Hit rate and MAP multiply estimates of different items of a list, and
+  so their noise: with them `max_weight` is worth its bias.
+
   The result is NaN where there is nothing to divide by, as without feedback,
   and where a score of a list that counts is NaN.
 
@@ -203,10 +233,12 @@ class CounterfactualMetric(_BiasMetric):
   Args:
     position_bias: the `PositionBias` of the loss, or one with known
       `examination`.
-    metric: `"dcg"`, `"ndcg"`, `"arp"` (lower is better) or `"mrr"`.
+    metric: `"dcg"`, `"ndcg"`, `"arp"` (lower is better), `"mrr"`,
+      `"precision"`, `"recall"`, `"hits"` or `"map"`.
     topn: the cutoff, or None; ARP has none.
-    self_normalized: divide DCG and MRR by the sum of the estimates instead of
-      the number of lists. NDCG and ARP are ratios anyway.
+    self_normalized: divide DCG, MRR and precision by the sum of the estimates
+      instead of the number of lists. The hit rate cannot be; the others are
+      ratios anyway.
     max_weight: cap of the weights relative to position 1, or None.
     name: its name in logs; by default such as "ips_dcg_10" or "snips_dcg_10".
 
@@ -226,6 +258,10 @@ class CounterfactualMetric(_BiasMetric):
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
       topn = checks.check_count("topn", topn)
+    if metric == "hits" and self_normalized:
+      raise ValueError(
+          "`self_normalized` must be False for the metric 'hits', which is no "
+          "sum over items, but is True; leave it out.")
     self._options = {
         "metric": metric, "topn": topn,
         "self_normalized": checks.plain(self_normalized),
@@ -248,27 +284,40 @@ class CounterfactualMetric(_BiasMetric):
     estimates, mask = debiased_feedback(
         bias, feedback, positions, contexts,
         max_weight=self._options["max_weight"])
-    if bias.has_click_irrelevant:
+    metric, topn = self._options["metric"], self._options["topn"]
+    if bias.has_click_irrelevant or metric in _OF_CLICKS:
       clicks = masking.zero_where_invalid(mask, feedback)
       tf.debugging.assert_equal(clicks, tf.sign(clicks), (
           "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
-          "which is a chance of clicks; pack `feedback > 0`, or give the "
-          "metric a bias layer without trust bias."))
+          "which is a chance of clicks, and for the metrics "
+          f"{', '.join(_OF_CLICKS)}; pack `feedback > 0`, or give the metric a "
+          "bias layer without trust bias."))
     weights = item_weights(sample_weight, mask)
     scores = masking.zero_where_invalid(
         _counting(mask, weights), split_heads(y_pred, estimates)[0])
-    totals = counterfactual.request_totals(
-        scores, estimates * weights, mask, [self._options["topn"]])
     lists = tf.math.divide_no_nan(
         tf.reduce_sum(weights, axis=1),
         tf.reduce_sum(tf.cast(mask, tf.float32), axis=1))
-    per_list = totals.gain if self._options["self_normalized"] else lists
-    numerator, denominator = {
-        "dcg": (totals.dcg, per_list),
-        "ndcg": (totals.dcg, totals.ideal_dcg),
-        "arp": (totals.rank, totals.gain),
-        "mrr": (totals.reciprocal_rank, per_list),
-    }[self._options["metric"]]
+    if metric in _OF_CLICKS:
+      top = counterfactual.top_totals(scores, estimates, mask, topn)
+      gain = tf.reduce_sum(estimates, axis=1)
+      numerator, denominator = (lists * part for part in {
+          "precision": (tf.math.divide_no_nan(top.gain, top.size), tf.where(
+              self._options["self_normalized"], gain, 1.0)),
+          "recall": (top.gain, gain),
+          "hits": (top.hit, tf.ones_like(gain)),
+          "map": (top.precisions, gain),
+      }[metric])
+    else:
+      totals = counterfactual.request_totals(
+          scores, estimates * weights, mask, [topn])
+      per_list = totals.gain if self._options["self_normalized"] else lists
+      numerator, denominator = {
+          "dcg": (totals.dcg, per_list),
+          "ndcg": (totals.dcg, totals.ideal_dcg),
+          "arp": (totals.rank, totals.gain),
+          "mrr": (totals.reciprocal_rank, per_list),
+      }[metric]
     self._add(numerator, denominator)
 
   def get_config(self) -> dict[str, Any]:

@@ -194,7 +194,8 @@ CONSTRUCTORS = {
         frozenset({"name"})),
     CounterfactualMetric: Constructor(
         lambda: {"position_bias": PositionBias(3, trust_bias=None)}, (
-            _METRIC_BIAS, _one_of("metric", "dcg", "ndcg", "arp", "mrr"),
+            _METRIC_BIAS, _one_of("metric", "dcg", "ndcg", "arp", "mrr",
+                                  "precision", "recall", "hits", "map"),
             _whole("topn"), _cap()),
         frozenset({"self_normalized", "name"})),
     ClickLogLikelihood: Constructor(

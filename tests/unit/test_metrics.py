@@ -244,3 +244,30 @@ def test_bad_shapes(y_true, y_pred):
   with pytest.raises(ValueError, match="must have the shape"):
     on_ranking(METRICS["mrr"]()).update_state(
         tf.zeros(y_true), tf.zeros(y_pred))
+
+
+def test_ragged_metrics():
+  """`default_keras_metrics(ragged=True)` takes ragged tensors alone."""
+  labels, scores = make_batch()
+  labels[2, :] = 0.
+  weights = np.arange(1., 6.)[:, np.newaxis]
+  for dense, ragged in zip(tfr.keras.metrics.default_keras_metrics(),
+                           tfr.keras.metrics.default_keras_metrics(
+                               ragged=True)):
+    if dense.name not in ("metric/ndcg_3", "metric/map", "metric/arp"):
+      continue
+    expected = evaluate(on_ranking(dense), labels, scores, weights)
+    metric = on_ranking(ragged)
+    assert evaluate(metric, labels, scores, weights) == pytest.approx(expected)
+    lists = [tf.ragged.boolean_mask(part, labels >= 0)
+             for part in (labels, scores)]
+    assert evaluate(metric, *lists, weights) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", [
+    tfr.keras.metrics.PrecisionIAMetric, tfr.keras.metrics.AlphaDCGMetric])
+def test_labels_of_subtopics(metric):
+  """They would be taken for feedback, positions and contexts."""
+  with pytest.raises(ValueError, match=(
+      f"one label an item, but `{metric.__name__}` has one for each subtopic")):
+    on_ranking(metric())

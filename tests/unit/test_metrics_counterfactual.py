@@ -1,10 +1,12 @@
 """Tests of ultra_tfr.metrics."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 from metric_batches import SIZE
 from metric_batches import evaluate
@@ -200,3 +202,69 @@ def test_trust_in_positions_takes_clicks(eager):
   with pytest.raises(tf.errors.InvalidArgumentError,
                      match="`y_true` must hold clicks, 0 or 1, with"):
     update(tf.constant([[2.5, 0.0, -1.0]]))
+
+
+TFR_METRICS = {
+    "precision": tfr.keras.metrics.PrecisionMetric,
+    "recall": tfr.keras.metrics.RecallMetric,
+    "hits": tfr.keras.metrics.HitsMetric,
+    "map": tfr.keras.metrics.MeanAveragePrecisionMetric}
+of_clicks = pytest.mark.parametrize("metric", TFR_METRICS)
+SCORES = tf.constant([[0.3, 0.9, -0.5, 0.1]])
+
+
+@of_clicks
+@pytest.mark.parametrize("topn", [2, None])
+def test_where_all_is_examined_it_is_tf_rankings(metric, topn):
+  clicks = tf.constant([[1.0, 0.0, 0.0, 1.0]])
+  found = CounterfactualMetric(
+      PositionBias(4, examination=[1.0] * 4), metric, topn)
+  right = TFR_METRICS[metric](topn=topn)
+  assert evaluate(found, clicks, SCORES) == pytest.approx(
+      evaluate(right, clicks, SCORES), rel=1e-6)
+
+
+def _expectation(metric, rates, bias):
+  """The mean of the part of a list, over all patterns of clicks."""
+  patterns = np.array([*itertools.product([0, 1], repeat=4)], np.float32)
+  chances = np.prod(np.where(patterns, rates, np.subtract(1.0, rates)), axis=1)
+  found = CounterfactualMetric(bias, metric, 2)
+  found.update_state(patterns, tf.tile(SCORES, [16, 1]), chances)
+  return float(found._numerator)
+
+
+@of_clicks
+@pytest.mark.parametrize("trust_bias", [None, "position"])
+def test_clicks_are_debiased(metric, trust_bias):
+  """On average it is the metric of clicks on items all shown at the top."""
+  bias, beta = make_bias(trust_bias, contexts=1), np.array([.3, .7, .5, .2])
+  p1, p0 = (np.zeros(4) if table is None else table.numpy()[0]
+            for table in bias.click_tables())
+  rates = p0 + (p1 - p0) * beta
+  all_first = PositionBias(4, examination=[1.0] * 4)
+  assert _expectation(metric, rates, bias) == pytest.approx(
+      _expectation(metric, (p1 - p0)[0] * beta, all_first), rel=1e-4)
+  assert _expectation(metric, rates, all_first) != pytest.approx(
+      _expectation(metric, (p1 - p0)[0] * beta, all_first), rel=0.05)
+
+
+@of_clicks
+def test_metrics_of_clicks_need_clicks(metric):
+  """A dwell time of 20 seconds is not 20 relevant items."""
+  found = CounterfactualMetric(PositionBias(4, examination=[1.0] * 4), metric)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="pack `feedback > "):
+    found.update_state([[20.0, 0.0, 0.0, 0.0]], SCORES)
+
+
+def test_precision_over_estimates():
+  bias = PositionBias(4, examination=[1.0, 0.5, 0.5, 0.25])
+  found = CounterfactualMetric(bias, "precision", 2, self_normalized=True)
+  assert found.name == "snips_precision_2"
+  # Of the estimates 1, 2, 0, 4 the ranker has 1 and 2 at the top.
+  value = evaluate(found, [[1.0, 1.0, 0.0, 1.0]], SCORES)
+  assert value == pytest.approx(3.0 / 2 / 7, rel=1e-6)
+
+
+def test_a_hit_rate_is_no_ratio():
+  with pytest.raises(ValueError, match="must be False for the metric 'hits'"):
+    CounterfactualMetric(PositionBias(2), "hits", self_normalized=True)

@@ -176,3 +176,64 @@ def request_totals(scores, estimates, mask, topn):
       ideal_dcg=by_cutoff(best, lambda n: dcg_discounts(places, n)),
       reciprocal_rank=by_cutoff(
           estimates, lambda n: reciprocal_ranks(ranks, n)))
+
+
+class TopTotals(NamedTuple):
+  """What the items at the top of each request are worth.
+
+  Attributes:
+    gain: `[B]`, the sum of the estimates.
+    size: `[B]`, how many ranks they could have filled: the cutoff, or the size
+      of the request without one.
+    hit: `[B]`, the chance that one of them at least is relevant.
+    precisions: `[B]`, over the relevant among them, the sum of the precision
+      at their ranks.
+  """
+
+  gain: tf.Tensor
+  size: tf.Tensor
+  hit: tf.Tensor
+  precisions: tf.Tensor
+
+
+def top_totals(scores, estimates, mask, topn=None):
+  """What the top of a ranking by score holds for each request.
+
+  `hit` and `precisions` hold products of estimates of different items. With
+  clicks, which are independent given what was shown, and without a cap the
+  expectation of a product is the product of the expectations, so they are
+  unbiased, too; but large weights multiply, and so does their noise.
+
+  Args:
+    scores: `[B, L]`, as in `request_totals`.
+    estimates: `[B, L]`, of `relevance_estimates`, of feedback 0 or 1.
+    mask: `[B, L]` booleans, the items that are ranked.
+    topn: the last rank that counts, or None.
+
+  Returns:
+    `TopTotals`.
+
+  >>> totals = top_totals(
+  ...     tf.constant([[3.0, 2.0, 1.0]]), tf.constant([[0.5, 0.0, 0.5]]),
+  ...     tf.constant([[True, True, True]]))
+  >>> totals.hit.numpy().tolist()  # 1 - (1 - .5) (1 - .5)
+  [0.75]
+  >>> totals.precisions.numpy().tolist()  # .5 + .5 (.5 + 1) / 3
+  [0.75]
+  """
+  estimates = masking.zero_where_invalid(mask, estimates)
+  dtype = estimates.dtype
+  ranks = pairs.ranks(scores, estimates, mask)
+  ordered = tf.where(
+      pairs.unordered(scores, mask), tf.constant(math.nan, dtype),
+      tf.gather(estimates, tf.argsort(ranks, axis=1), batch_dims=1))
+  places = tf.cast(tf.range(1, tf.shape(estimates)[1] + 1), dtype)
+  if topn is not None:
+    ordered = masking.zero_where_invalid(places <= topn, ordered)
+  size = (tf.reduce_sum(tf.cast(mask, dtype), axis=1) if topn is None else
+          tf.fill(tf.shape(estimates)[:1], tf.cast(topn, dtype)))
+  above = tf.cumsum(ordered, axis=1, exclusive=True)
+  return TopTotals(
+      gain=tf.reduce_sum(ordered, axis=1), size=size,
+      hit=1.0 - tf.reduce_prod(1.0 - ordered, axis=1),
+      precisions=tf.reduce_sum(ordered * (1.0 + above) / places, axis=1))
