@@ -3,12 +3,14 @@
 TensorFlow Ranking speaks Keras 2 and imports `tf.estimator`. TensorFlow 2.16
 made Keras 3 its default and dropped the estimators. Importing this module
 selects Keras 2 (the `tf-keras` package) as `tf.keras` and provides a stub of
-`tf.estimator`; on older TensorFlow it does nothing. `import ultra_tfr` imports
-it first.
+`tf.estimator`; on older TensorFlow it does nothing. Python 3.11 dropped a
+function that `tfr.metrics.eval_metric` calls, which is there again.
+`import ultra_tfr` imports this first.
 """
 
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import pathlib
 import re
@@ -18,6 +20,10 @@ import types
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 # The values that TensorFlow takes for "yes".
 _ENABLED = ("1", "true", "True")
+_NO_ESTIMATORS = (
+    "TensorFlow >= 2.16 has no estimators, so there is no `tf.estimator.{}`: "
+    "use TF-Ranking's Keras API (`tfr.keras`, `ultra_tfr.pipeline`), or run "
+    "this on TensorFlow 2.15.")
 # The names under which the module `tensorflow` is distributed.
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly")
 
@@ -43,6 +49,8 @@ def ensure_tfr_importable() -> None:
   if tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 16):
     _select_legacy_keras(version)
     _provide_estimator_stub()
+  if not hasattr(inspect, "getargspec"):
+    inspect.getargspec = inspect.getfullargspec  # Has what TF-Ranking reads.
 
 
 def _tensorflow_version() -> str:
@@ -102,6 +110,7 @@ def _provide_estimator_stub() -> None:
   for parent in (tf, tf.compat.v1):
     if not hasattr(parent, "estimator"):
       stub = types.ModuleType(f"{parent.__name__}.estimator", "A stub.")
+      stub.__getattr__ = _missing_of_estimators
       stub.ModeKeys = _ModeKeys
       stub.Estimator = _EstimatorUnavailable
       parent.estimator = stub
@@ -113,9 +122,15 @@ class _ModeKeys:
   PREDICT = "infer"
 
 
-class _EstimatorUnavailable:
-  """Only ever seen by `isinstance`; TensorFlow >= 2.16 has no estimators."""
+def _missing_of_estimators(name: str) -> None:
+  raise AttributeError(_NO_ESTIMATORS.format(name))
 
+
+class _EstimatorUnavailable:
+  """Only ever seen by `isinstance`."""
+
+  def __init__(self, *_args, **_keywords):
+    raise NotImplementedError(_NO_ESTIMATORS.format("Estimator"))
 
 
 ensure_tfr_importable()

@@ -240,7 +240,10 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
   Args:
     model_builder: a `tfr.keras.model.AbstractModelBuilder` of a model with one
       score an item, or with the heads of a `scorers.HeadsScorer`.
-    dataset_builder: a `FeedbackDatasetBuilder`.
+    dataset_builder: a `FeedbackDatasetBuilder`; or one of TF-Ranking's, such as
+      `NullDatasetBuilder` of datasets that give what the loss takes. Of
+      `SimpleDatasetBuilder` the label is feedback, in the order of display, and
+      the default signature of exports is TF-Ranking's, of single items.
     hparams: `tfr.keras.pipeline.PipelineHparams`.
     position_bias: a function that makes a `PositionBias`, such as
       `functools.partial(PositionBias, 10)`; called in the strategy's scope.
@@ -296,14 +299,17 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
 
   def build_callbacks(self):
     """EM, guard, the report on truncation, and TF-Ranking's callbacks."""
-    guards = []
+    guards = [_CheckExport()]
+    reads_feedback = isinstance(self._dataset_builder, FeedbackDatasetBuilder)
+    if reads_feedback:
+      guards.append(_ReportLostFeedback(self._dataset_builder))
     if self.position_bias.logged_order_weight is not None:
-      self._dataset_builder.check_held_out_feedback()
+      if reads_feedback:
+        self._dataset_builder.check_held_out_feedback()
       held_out = self._dataset_builder.build_valid_dataset(num_epochs=1)
       guards.append(LoggedOrderGuard(
           held_out.take(self._hparams.validation_steps)))
     return [self._make_em(self.position_bias), *guards,
-            _ReportLostFeedback(self._dataset_builder),
             *super().build_callbacks()]
 
   def export_saved_model(self, model, export_to, checkpoint=None):
@@ -314,6 +320,14 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     # Signatures need no traces of the layers, which double size and time.
     ranker.save(export_to, save_traces=False,
                 signatures=self._dataset_builder.build_signatures(ranker))
+
+
+class _CheckExport(tf.keras.callbacks.Callback):
+  """Refuses before training a model that could not be exported after it."""
+
+  def set_model(self, model):
+    super().set_model(model)
+    scorers.ranking_model(model)
 
 
 class _ReportLostFeedback(tf.keras.callbacks.Callback):

@@ -5,31 +5,16 @@ and there an inverse propensity undoes the bias of what was shown. What depends
 on the order of labels alone has no such place, and is refused.
 """
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any
 from typing import Literal
-from typing import Optional
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import checks
-from ultra_tfr.core import counterfactual
 
 _ALL = tfr.keras.losses
-
-
-def _ideal_dcg(gains):
-  """The largest DCG of any order, `[B, 1]`."""
-  ranks = tf.range(1.0, tf.cast(tf.shape(gains)[1], tf.float32) + 0.5)
-  return tf.reduce_sum(
-      tf.sort(gains, direction="DESCENDING") *
-      counterfactual.dcg_discounts(ranks), axis=1, keepdims=True)
-
-
-def _sum(gains):
-  return tf.reduce_sum(gains, axis=1, keepdims=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,22 +35,21 @@ class Treatment:
     known: what is unbiased in `losses.InversePropensityLoss`.
     has_exponential_gain: the loss takes 2^label - 1 for gain. It is given the
       label whose gain is the debiased feedback itself.
-    normalizer: what the loss divides by, `[B, 1]`, a function of gains `[B,
-      L]`; None if by nothing. A debiased label would cancel there, in a list
-      with one click entirely, so it is made that of the feedback.
   """
 
   enters: Literal["weights", "label"]
   learned: Literal["whole", "numerator"]
   known: Literal["whole", "numerator"]
   has_exponential_gain: bool = False
-  normalizer: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
 
 
 _PREFERRED = Treatment("weights", "numerator", "numerator")
 _POINTWISE = Treatment("weights", "whole", "numerator")
-_APPROX_NDCG = Treatment("label", "numerator", "numerator",
-                         has_exponential_gain=True, normalizer=_ideal_dcg)
+# These divide by what the labels of the list could be worth at best. So labels
+# count within a list, and not between lists: where there is one click, its
+# weight is divided away.
+_APPROX_MRR = Treatment("label", "numerator", "numerator")
+_APPROX_NDCG = dataclasses.replace(_APPROX_MRR, has_exponential_gain=True)
 
 TREATMENTS = {
     _ALL.SoftmaxLoss: Treatment("weights", "whole", "whole"),
@@ -78,8 +62,7 @@ TREATMENTS = {
     _ALL.PairwiseMSELoss: Treatment("label", "whole", "whole"),
     _ALL.ApproxNDCGLoss: _APPROX_NDCG,
     _ALL.GumbelApproxNDCGLoss: _APPROX_NDCG,
-    _ALL.ApproxMRRLoss: Treatment(
-        "label", "numerator", "numerator", normalizer=_sum),
+    _ALL.ApproxMRRLoss: _APPROX_MRR,
 }
 
 _BY_ORDER = "it takes but the order of labels, which no weight can debias"
@@ -154,13 +137,9 @@ class DebiasedLoss:
     if treatment.enters == "weights":
       weights *= factors
     else:
-      gains = tf.where(mask, feedback * factors, 0.0)
-      labels = gains
+      labels = tf.where(mask, feedback * factors, 0.0)
       if treatment.has_exponential_gain:
-        labels = tf.math.log1p(gains) / tf.math.log(2.0)
-      if treatment.normalizer is not None:
-        weights *= tf.math.divide_no_nan(
-            treatment.normalizer(gains), treatment.normalizer(feedback))
+        labels = tf.math.log1p(labels) / tf.math.log(2.0)
     if self._is_ragged:
       labels, scores, weights = (
           tf.ragged.boolean_mask(part, mask)

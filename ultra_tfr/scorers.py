@@ -269,13 +269,20 @@ def ranking_model(model):
     A Keras model with scores `[B, L]` that shares its layers.
 
   Raises:
-    ValueError: if the model does not end so.
+    ValueError: if the model does not end so, or is not functional.
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
   >>> ranking_model(model)(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3])
   """
-  output = model.output
+  try:
+    output = model.output
+  except AttributeError as error:
+    raise ValueError(
+        "The ranking head can be taken from a functional Keras model only, "
+        f"but {model.name!r} is a `{type(model).__name__}` that has no graph "
+        "of its layers; make it by `tf.keras.Model(inputs, outputs)`."
+    ) from error
   if output.shape.rank == 2:
     return tf.keras.Model(model.input, output)
   layer, heads = keras_guards.origin(output)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 import ultra_tfr.compat
 
@@ -149,6 +150,27 @@ importlib.metadata.version = missing
 import ultra_tfr.compat
 """
   assert "install ultra_tfr with pip" in _error(code, tmp_path)
+
+
+@needs_keras_3
+def test_estimators_that_are_not_there_say_so():
+  """Estimator code ended in `module has no attribute`, or `takes no arguments`.
+  """
+  for module in (tf.estimator, tf.compat.v1.estimator):
+    with pytest.raises(AttributeError, match=(
+        r">= 2.16 has no estimators.*`tf.estimator.RunConfig`: use .*2\.15")):
+      _ = module.RunConfig
+    with pytest.raises(NotImplementedError, match="`tf.estimator.Estimator`"):
+      module.Estimator(model_fn=print)
+
+
+def test_eval_metric_works():
+  """It calls a function of `inspect` that Python 3.11 dropped."""
+  def total(labels, predictions, weights=None, name=None):
+    del weights, name
+    return labels + predictions
+
+  assert tfr.metrics.eval_metric(total, labels=1.0, predictions=2.0) == 3.0
 
 
 @pytest.mark.skipif(_KERAS_3, reason="TensorFlow >= 2.16 needs the variable")

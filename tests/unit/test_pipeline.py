@@ -418,6 +418,53 @@ def test_hparams_that_mislead(files, tmp_path, hparams, error, message):
     _pipeline(files, tmp_path, export=True, **hparams)
 
 
+class _Subclassed(tf.keras.Model):
+
+  def call(self, inputs):
+    return inputs["x"][..., 0]
+
+
+class _Given(tfr.keras.model.AbstractModelBuilder):
+  """Builds the model that it is given."""
+
+  def __init__(self, model):
+    self._model = model
+
+  def build(self):
+    return self._model
+
+
+def _of_arrays(model, folder):
+  """A pipeline on datasets of arrays, as TF-Ranking's own builder takes them.
+  """
+  lists = ({"x": tf.random.normal([4, 3, 2])}, tf.one_hot([0, 1, 2, 0], 3))
+  dataset = tf.data.Dataset.from_tensors(lists)
+  return pipeline.UnbiasedPipeline(
+      _Given(model), tfr.keras.pipeline.NullDatasetBuilder(dataset, dataset),
+      tfr.keras.pipeline.PipelineHparams(
+          str(folder), 1, 1, 1, 0.1, pipeline.LOSS, strategy=None),
+      functools.partial(PositionBias, 3))
+
+
+def test_datasets_of_ones_own(tmp_path):
+  """The epoch ended in "no attribute 'lost_feedback'"."""
+  inputs = tf.keras.Input([3, 2], name="x")
+  scores = tf.keras.layers.Reshape([3])(tf.keras.layers.Dense(1)(inputs))
+  run = _of_arrays(tf.keras.Model({"x": inputs}, scores), tmp_path)
+  run.train_and_validate()
+  assert run.position_bias.num_updates.numpy() == 1
+  assert (tmp_path / "export" / "latest_model" / "saved_model.pb").exists()
+
+
+def test_a_model_that_cannot_be_exported_is_refused_at_once(tmp_path):
+  """All of the training was done when export failed."""
+  run = _of_arrays(_Subclassed(), tmp_path)
+  with pytest.raises(ValueError, match=(
+      "functional Keras model only, but .* is a `_Subclassed` that has no")):
+    run.train_and_validate()
+  assert run.position_bias.num_updates.numpy() == 0
+
+
 def test_heads_that_cannot_be_told_apart():
   inputs = tf.keras.Input([None, 2])
   model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(inputs))

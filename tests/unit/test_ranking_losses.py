@@ -54,14 +54,15 @@ def test_other_losses_are_refused_and_subclasses_are_not():
   assert DebiasedLoss(Mine()).treatment.enters == "label"
 
 
-@pytest.mark.parametrize("cls", [
-    tfr.keras.losses.ApproxNDCGLoss, tfr.keras.losses.ApproxMRRLoss])
-def test_one_click_counts_by_its_position(cls):
-  """NDCG of one click is the same whatever the gain of the click is."""
-  loss = InversePropensityLoss(PositionBias(4, examination=CURVE), cls())
-  first, last = (float(loss(tf.one_hot([rank], 4), tf.zeros([1, 4])))
-                 for rank in (0, 3))
-  assert last / first == pytest.approx(CURVE[0] / CURVE[3], rel=1e-5)
+def test_a_click_far_down_counts_more_than_one_at_the_top():
+  """TF-Ranking makes weights of items one of the list: so labels have to."""
+  feedback, scores = [[1.0, 0.0, 0.0, 1.0]], tf.Variable(tf.zeros([1, 4]))
+  for cls in (tfr.keras.losses.ApproxNDCGLoss, tfr.keras.losses.ApproxMRRLoss):
+    loss = InversePropensityLoss(PositionBias(4, examination=CURVE), cls())
+    with tf.GradientTape() as tape:
+      value = loss(feedback, scores)
+    pull = -tape.gradient(value, scores).numpy()[0]
+    assert pull[3] > 2.0 * pull[0]
 
 
 def test_large_gains_stay_linear():
@@ -70,8 +71,8 @@ def test_large_gains_stay_linear():
       PositionBias(2, examination=[1.0, 1e-3]),
       tfr.keras.losses.ApproxNDCGLoss(reduction="sum"))
   both = float(loss([[1.0, 1.0]], [[0.0, 0.0]]))
-  # At rank 1.5 each: gains 1001 over the ideal of two clicks.
-  expected = -1001.0 / np.log(2.5) / (1 / np.log(2) + 1 / np.log(3))
+  # Gains of 1 and 1000, each at rank 1.5, over the best order of them.
+  expected = -1001.0 / np.log(2.5) / (1000.0 / np.log(2) + 1.0 / np.log(3))
   assert both == pytest.approx(expected, rel=1e-4)
 
 
