@@ -161,6 +161,8 @@ class Bias:
     browsing_irrelevant: `[C, K, D]`, p0 likewise, or None.
     hypotheses: of `PositionBias.hypotheses`, or None.
     relevance_head: which of the model's relevance logits goes with it.
+    fixed_to: where the examination is from, if it was given; None if it was
+      estimated.
 
   >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4]]))
   >>> Bias.from_config(bias.to_config()).click_relevant.tolist()
@@ -176,6 +178,7 @@ class Bias:
   browsing_irrelevant: Optional[np.ndarray] = None
   hypotheses: Optional[dict[str, dict[str, Any]]] = None
   relevance_head: int = 0
+  fixed_to: Optional[str] = None
 
   def to_config(self) -> dict[str, Any]:
     """The values, ready for JSON."""

@@ -8,6 +8,9 @@ import warnings
 # What users give.
 FEEDBACK = ("click", "dwell")
 
+# The method that a known examination is for.
+TAKES_EXAMINATION = "unbiased-ipw"
+
 # Names of `methods.METHODS`, and one line for people.
 METHODS = {
     "oracle-pairwise": "pairwise loss on true labels: the upper bound",
@@ -20,7 +23,7 @@ METHODS = {
     "unbiased":
         "closed-form weights, EM of four kinds of users; keeps a strong order",
     "unbiased-bayes": "Bayes-IPW, pairwise trust bias by EM",
-    "unbiased-ipw": "IPW, examination by EM",
+    "unbiased-ipw": "IPW, examination by EM, or known",
     "unbiased-softmax":
         "softmax loss with weights of items, EM of four kinds of users",
     "paper-opt": "loss_opt as published: Bayes-IPW with NDCG weights",

@@ -46,6 +46,7 @@ class Method:
     layer: makes the layer that knows about positions from (number of positions,
       number of contexts), or None for a method without one.
     knows_examination: the layer is given the true examination.
+    takes_examination: the layer may be given one instead of estimating it.
     estimates_examination: a training ends with an examination curve, which is
       `propensities()["examination"]` of the layer.
     callback: makes the callback that moves the layer, or None.
@@ -64,6 +65,7 @@ class Method:
   feedback: tuple[str, ...] = FEEDBACK
   layer: Optional[Callable[..., tf.keras.layers.Layer]] = None
   knows_examination: bool = False
+  takes_examination: bool = False
   estimates_examination: bool = False
   callback: Optional[Callable[[], tf.keras.callbacks.Callback]] = None
   starts_relevance: bool = False
@@ -110,7 +112,7 @@ class Method:
     scorers.start_relevance(model, click_rate, shares)
 
   def build(self, num_positions, feedback=CLICK, true_examination=None,
-            num_contexts=1, prior_clicks=0.0):
+            num_contexts=1, prior_clicks=0.0, examination=None):
     """Makes what `compile` and `fit` need.
 
     Args:
@@ -119,13 +121,14 @@ class Method:
       true_examination: `[K]`, for a method that is given it.
       num_contexts: contexts with a bias of their own.
       prior_clicks: of a `PositionBias`, for a method `for_logs`.
+      examination: `[K]` or `[C, K]`, to take instead of estimating it.
 
     Returns:
       A tuple (loss, layer or None, list of callbacks).
 
     Raises:
-      ValueError: if the method is not for that feedback, or needs the true
-        examination and gets none.
+      ValueError: if the method is not for that feedback, needs the true
+        examination and gets none, or takes none and gets one.
     """
     checks.check_choice("feedback", feedback, FEEDBACK)
     if feedback not in self.feedback:
@@ -133,9 +136,15 @@ class Method:
           f"This method ({self.summary}) is for {self.feedback[0]} feedback, "
           f"but `feedback` is {feedback!r}; choose another method, such as "
           "'unbiased'.")
+    if examination is not None and not self.takes_examination:
+      raise ValueError(
+          f"This method ({self.summary}) takes no known `examination`; choose "
+          f"{choices.TAKES_EXAMINATION!r}.")
     layer = None
     if self.layer is not None:
       known = {"prior_clicks": prior_clicks} if prior_clicks else {}
+      if examination is not None:
+        known["examination"] = examination
       if self.knows_examination:
         if true_examination is None:
           raise ValueError(
@@ -272,7 +281,8 @@ _METHODS = {
     "unbiased-bayes": _unbiased_method(
         functools.partial(PositionBias, trust_bias="pairwise"),
         examination_posterior="prior"),
-    "unbiased-ipw": _unbiased_method(_ByPosition),
+    choices.TAKES_EXAMINATION: dataclasses.replace(
+        _unbiased_method(_ByPosition), takes_examination=True),
     "unbiased-softmax": _em_method(
         _softmax, 2, PositionBias, num_relevance=len(HYPOTHESES)),
     "paper-opt": _paper_method(True, "pairwise"),

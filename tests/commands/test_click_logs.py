@@ -61,6 +61,8 @@ _GOOD = {
                  "--num_positions=3", "--max_rejected=0.05", log="odd.csv",
                  timestamp=None, item=None, context=None,
                  feedback="click + 0.5*log1p(dwell_ms/1000)"),
+    "known": _fit("known", "--json=known.json",
+                  "--examination=1.25,1,.5,.25,.2"),
     "own": _diagnose("--report_dir=own", "--json=own.json", *_ENOUGH),
     "other": ["diagnose", "--log=second.csv", "--model_dir=model",
               "--report_dir=other", "--json=other.json"],
@@ -138,6 +140,12 @@ _BAD = {
     "stricter": (
         _fit("bare", "--overwrite", "--max_rejected=0", log="odd.csv"),
         r"\(bare/rejected_rows.csv lists them"),
+    "a curve for another method": (
+        _fit("new", "--examination=1,.5", "--method=unbiased-bayes"),
+        "--method unbiased-bayes takes no --examination; take unbiased-ipw"),
+    "a curve too short": (
+        _fit("new", "--examination=1,.5"),
+        "`examination` .* a number above 0 for each of the 5 positions"),
     "no model": (_evaluate("second", "first.parquet"),
                  "second: there is no log.json, so this is no --model_dir"),
     "folder of something else": (_evaluate("own", "first.parquet"),
@@ -327,6 +335,17 @@ def test_bare_log(calls):
   assert np.shape(written["bias"]["trust_positive"]) == (1, 3, 3)
   assert "trust.png" in _files(calls, "bare/report")
   assert "swaps.png" not in _files(calls, "bare/report")
+
+
+def test_a_known_curve_is_kept(calls):
+  """No flag took what the report said to trust."""
+  written = calls.json("known")
+  assert written["method"] == "unbiased-ipw"
+  assert written["bias"]["fixed_to"] == "the numbers given"
+  np.testing.assert_allclose(
+      written["bias"]["click_relevant"], [[1, .8, .4, .2, .16]] * 2, rtol=1e-6)
+  assert "mobile, given" in calls.out("known")
+  assert "that of the numbers given, by the method" in calls.out("known")
 
 
 # Rejected rows.

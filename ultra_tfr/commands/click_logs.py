@@ -197,12 +197,13 @@ def check_files(model_dirs=(), names=("json", "rejected")):
         for folder in model_dirs for name in training.FILES)])
 
 
-def train(log, logs_folder=None):
+def train(log, logs_folder=None, known=None):
   """Trains on a log as the flags say, and tells what that is worth.
 
   Args:
     log: a `ClickLog`.
     logs_folder: for TensorBoard, or None.
+    known: `known_curves.KnownCurves`, or None.
 
   Returns:
     A tuple of the method's name and a `fit_log.training.FittedLog`.
@@ -218,7 +219,7 @@ def train(log, logs_folder=None):
         f"{settings.batch_size} requests ...", flush=True)
   fitted = training.fit(
       log, name, settings, seed=FLAGS.seed, logs_folder=logs_folder,
-      verbose=common.verbosity()).settled()
+      verbose=common.verbosity(), known=known).settled()
   found = fitted.click_prediction
   if click_prediction.deciding_part(found):
     print("\n".join(["", *output.align(

@@ -5,6 +5,7 @@ import time
 
 from absl import flags
 
+from ultra_tfr import choices
 from ultra_tfr import output
 from ultra_tfr.commands import click_logs
 from ultra_tfr.commands import common
@@ -12,6 +13,7 @@ from ultra_tfr.startup import lazy_module
 
 click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
+known_curves = lazy_module("ultra_tfr.fit_log.known_curves")
 training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
@@ -24,6 +26,12 @@ def define_flags():
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
   flags.DEFINE_string(
+      "examination", None, "Examination to take instead of estimating it: "
+      "'randomized' or 'harvested', what the log tells without a model; "
+      "numbers by position, such as 1,.8,.5; or a JSON file with a list of "
+      "them, or with one for each context. The method is "
+      f"{choices.TAKES_EXAMINATION} then.")
+  flags.DEFINE_string(
       "model_dir", None, "Folder for the ranking model, the bias, TensorBoard "
       "logs and the report.", required=True)
   flags.DEFINE_boolean(
@@ -33,6 +41,12 @@ def define_flags():
 
 def main():
   """Runs the command."""
+  if FLAGS.examination and not FLAGS["method"].present:
+    FLAGS.method = choices.TAKES_EXAMINATION
+  if FLAGS.examination and FLAGS.method != choices.TAKES_EXAMINATION:
+    raise ValueError(
+        f"--method {FLAGS.method} takes no --examination; take "
+        f"{choices.TAKES_EXAMINATION}, or leave one of them out.")
   click_logs.check_training()
   click_logs.check_files([FLAGS.model_dir])
   with output.Folder(
@@ -45,8 +59,10 @@ def _fit(folder):
   start = time.monotonic()
   with click_logs.read(folder) as log:
     folder.remove("logs")
+    known = known_curves.find(
+        FLAGS.examination, log) if FLAGS.examination else None
     logs_folder = folder.claim("logs/")
-    name, fitted = click_logs.train(log, logs_folder)
+    name, fitted = click_logs.train(log, logs_folder, known)
     # What is served, and judged; `fitted` is what the log was examined by.
     served_name, served = (name, fitted) if fitted.is_justified else (
         click_logs.train_without_debiasing(log, fitted, logs_folder))

@@ -67,6 +67,8 @@ class Diagnosis:
     at_limits: by context `[K]` booleans, where p1 is at its floor or cap; empty
       without a model.
     evaluation: of the ranker on the test part, see `LogEvaluator.results`.
+    fixed_to: where the examination was from that the model was trained with, if
+      it was not estimated; else None.
   """
 
   method: Optional[str]
@@ -92,6 +94,7 @@ class Diagnosis:
   leaks: dict = dataclasses.field(default_factory=dict)
   at_limits: dict = dataclasses.field(default_factory=dict)
   evaluation: dict = dataclasses.field(default_factory=dict)
+  fixed_to: Optional[str] = None
 
   def headline(self, context):
     """The kind of curve to speak of first, in a context; None if there is none.
@@ -163,8 +166,8 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
     contexts.update(curves)
   identified = bool((sample.items >= 0).any())
   for c, name in enumerate(log.contexts):
-    contexts[name] = output.plain({**contexts[name], **_by_log(
-        sample, sample.contexts == c, len(log.positions), identified, options)})
+    contexts[name] = output.plain({**contexts[name], **curves_by_log(
+        sample, sample.contexts == c, len(log.positions), options)})
   whole = _swaps(sample, log, level) if identified else None
   result = Diagnosis(
       positions=list(log.positions), contexts=contexts,
@@ -213,6 +216,7 @@ def _by_model(sample, fitted, contexts, options, is_own):
           name: bias.click_irrelevant[c] / bias.click_relevant[c]
           for c, name in enumerate(contexts)},
       "hypotheses": bias.hypotheses if is_own else None, "history": history,
+      "fixed_to": bias.fixed_to,
       "effective_sample_size": float(weight.sum() ** 2 / max(
           np.square(weight).sum(), np.finfo(np.float64).tiny)),
       "weight_clipped": [None, *history.get("weight_clipped", [])][-1],
@@ -222,10 +226,21 @@ def _by_model(sample, fitted, contexts, options, is_own):
           for c, name in enumerate(contexts)}}
 
 
-def _by_log(sample, rows, size, identified, options):
-  """Curves of rows `[R]` that need no model."""
+def curves_by_log(sample, rows, size, options):
+  """Curves that need no model.
+
+  Args:
+    sample: a `LogSample`.
+    rows: `[R]` booleans, which of its rows to take.
+    size: K.
+    options: of the bootstrap, see `harvesting.harvest`.
+
+  Returns:
+    A dict by name, see `diagnose`: those of harvesting if there are items, and
+    "randomized" if there are such rows.
+  """
   curves = {}
-  if identified:
+  if (sample.items >= 0).any():
     found = harvesting.harvest(
         sample.items[rows], sample.positions[rows], sample.clicked[rows],
         sample.requests[rows], size, sample.weights[rows], **options)
@@ -298,22 +313,23 @@ class LogSample(NamedTuple):
   is_complete: bool
 
 
-def draw(log, fitted, max_requests=200000):
-  """Takes requests of all parts, in equal shares, with predictions.
+def draw(log, fitted=None, max_requests=200000, parts=PARTS):
+  """Takes requests of parts, in equal shares, with predictions.
 
   Args:
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias, or None.
     max_requests: how many at most, but for what rounding up adds, so that
       memory is bounded.
+    parts: their names.
 
   Returns:
     A `LogSample`.
   """
-  total = sum(len(log.parts[part]) for part in PARTS)
+  total = sum(len(log.parts[part]) for part in parts)
   share = min(1.0, max_requests / max(total, 1))
   columns = []
-  for part in PARTS:
+  for part in parts:
     wanted = math.ceil(share * len(log.parts[part]))
     if not wanted:
       continue

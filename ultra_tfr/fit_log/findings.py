@@ -35,7 +35,8 @@ _MOST_CONTEXTS = 6
 _MOST_COUNTS = 20
 # How a curve is called where it is the one to speak of.
 _NAMES = {"trained": "EM", "em": "EM on this log",
-          "randomized": "the randomised rows", "all_pairs": "harvesting"}
+          "randomized": "the randomised rows", "all_pairs": "harvesting",
+          "fixed": "the given curve"}
 
 
 def explain(diagnosis, level):
@@ -355,7 +356,9 @@ def _about_agreement(diagnosis, sentences, warnings):
       if kind not in curves or own in (None, kind):
         continue
       what = _NAMES[kind]
-      subject = _NAMES[own][0].upper() + _NAMES[own][1:]
+      subject = _NAMES[
+          "fixed" if own == "trained" and diagnosis.fixed_to else own]
+      subject = subject[0].upper() + subject[1:]
       gap, beyond = _difference(curves[own], curves[kind])
       if beyond.any():
         warnings.append(
@@ -431,7 +434,13 @@ def _about_weights(diagnosis, sentences, warnings):
 
 
 def _about_method(diagnosis, sentences):
-  sentences.append(f"The bias was estimated by the method {diagnosis.method}.")
+  if diagnosis.fixed_to is None:
+    sentences.append(
+        f"The bias was estimated by the method {diagnosis.method}.")
+  else:
+    sentences.append(
+        "The examination was not estimated: the model was trained with that "
+        f"of {diagnosis.fixed_to}, by the method {diagnosis.method}.")
   shares = diagnosis.click_irrelevant
   if not shares or len(shares) > _MOST_CONTEXTS:
     return

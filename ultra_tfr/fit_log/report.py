@@ -61,6 +61,8 @@ _PRINTED = {"trained": "EM", "em": "EM on this log", "all_pairs": "harvested",
             "randomized": "randomised"}
 # What they are called where the model was trained on another log.
 _OF_ANOTHER_LOG = {"trained": "EM, the model's log"}
+# And where it was given.
+_FIXED = "given"
 _MOST_PRINTED = 20
 # Positions beside each other in a table, which is then less than 1,000 px wide.
 _MOST_COLUMNS = 6
@@ -233,6 +235,8 @@ def to_text(diagnosis, level=0.9):
   if diagnosis.is_own:
     # The model's own curve is that of this log.
     printed = {kind: _PRINTED[kind] for kind in _PRINTED if kind != "em"}
+  if diagnosis.fixed_to:
+    printed["trained"] = _FIXED
   rows = [["examination / first position",
            *map(str, diagnosis.positions[:_MOST_PRINTED])]]
   for context, found in diagnosis.contexts.items():
@@ -281,6 +285,8 @@ def labels(diagnosis):
   names = {kind: label for kind, (label, *_) in CURVES.items()}
   if not diagnosis.is_own:
     names.update(_OF_ANOTHER_LOG, em=_PRINTED["em"])
+  if diagnosis.fixed_to:
+    names["trained"] = _FIXED
   return names
 
 

@@ -22,7 +22,7 @@ _MATRICES = ([[[float]]], None)
 # Of log.json, see `output.has_form`.
 _HYPOTHESIS = {"words": str, "share": float, "behind": float}
 # What of a bias is no table.
-_NO_CHANCES = ("method", "hypotheses", "relevance_head")
+_NO_CHANCES = ("method", "hypotheses", "relevance_head", "fixed_to")
 _FORM = {
     "schema": {
         "columns": {"query": (str, [str]), "position": str, "feedback": str,
@@ -146,6 +146,8 @@ def _check_bias(bias, num_contexts, num_positions):
   if not output.has_form(hypotheses, (None, {str: _HYPOTHESIS})) or (
       head not in range(len(hypotheses or [None]))):
     raise ValueError("its hypotheses are none")
+  if not isinstance(bias.get("fixed_to"), (str, type(None))):
+    raise ValueError("its fixed_to is no text")
   for name, value in bias.items():
     if name in _NO_CHANCES or value is None:
       continue

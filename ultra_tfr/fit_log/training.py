@@ -173,8 +173,8 @@ def default_steps(num_requests: int, batch_size: int,
 
 
 def fit(log: Any, method_name: str, settings: trainer.Settings, *,
-        seed: int = 0, logs_folder: Optional[str] = None,
-        verbose: int = 0) -> "FittedLog":
+        seed: int = 0, logs_folder: Optional[str] = None, verbose: int = 0,
+        known: Optional[Any] = None) -> "FittedLog":
   """Trains a method on the training part of a log.
 
   The parameters that are kept are those with the best self-normalised DCG@10
@@ -192,6 +192,8 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     seed: of initialisation and order.
     logs_folder: where TensorBoard logs go, or None.
     verbose: as in Keras's `fit`.
+    known: `known_curves.KnownCurves` to take instead of estimating examination,
+      for a method that does so, or None.
 
   Returns:
     A `FittedLog`.
@@ -212,7 +214,8 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       num_contexts=len(log.contexts),
       # The M step knows the last batches, in which a small log comes again.
       prior_clicks=_PRIOR_CLICKS * max(
-          1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])))
+          1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])),
+      examination=None if known is None else known.values)
   method.start(model, bias, _highest_rate(log))
   callbacks = list(callbacks)
   keeper = checkpoints.KeepBest(log, method_name, bias, method.has_guard)
@@ -237,6 +240,8 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   history = trainer.fit(
       model, loss, dataset.map(targets), settings, callbacks, verbose)
   estimated = None if bias is None else keeper.bias
+  if estimated is not None and known is not None:
+    estimated = dataclasses.replace(estimated, fixed_to=known.source)
   every = settings.steps_per_epoch
   steps = range(every, settings.steps + 1, every)
   curves = {
