@@ -129,7 +129,9 @@ def _missing_of_estimators(name: str) -> None:
 class _EstimatorUnavailable:
   """Only ever seen by `isinstance`."""
 
-  def __init__(self, *_args, **_keywords):
+  @property
+  def __init__(self):
+    # Looked up before it is called: the sentence comes whatever the arguments.
     raise NotImplementedError(_NO_ESTIMATORS.format("Estimator"))
 
 

@@ -22,7 +22,7 @@ from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.core import trust as trust_lib
 from ultra_tfr.feedback import TensorLike
 
-AUTO = "auto"
+AUTO: Literal["auto"] = "auto"
 _TRUST_BIAS = (AUTO, None, "position", "pairwise")
 _EXAMINATION_MODELS = (None, "position", "browsing")
 # Where EM starts theta at the most clicked position.

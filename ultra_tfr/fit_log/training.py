@@ -70,7 +70,10 @@ class FittedLog:
     """Whether nothing is known that speaks against the bias.
 
     False if a click rate for each position predicts held-out clicks as well.
+    A curve that was given is taken at its word.
     """
+    if self.bias is not None and self.bias.fixed_to is not None:
+      return True
     return self.click_prediction.get(
         "kept", click_prediction.FIT) is not None
 

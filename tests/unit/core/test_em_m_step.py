@@ -176,16 +176,18 @@ def test_parameters_of_another_bias_model_do_not_move():
           before["click_irrelevant"].numpy()).all()
 
 
-def test_examination_is_the_click_rate_during_the_warmup_and_then_em():
+def test_examination_is_the_root_of_click_rates_in_the_warmup_and_then_em():
   rule = _rule(starts_from_clicks=True, smoothing=0.0)
   sums = _pointwise()
   rates = sums[:, 1] / sums[:, 0]
   state, averages = _run(rule, warmup=2.0)
   np.testing.assert_allclose(
-      state["examination"].numpy()[0], 0.9 * rates / rates.max(), rtol=1e-5)
+      state["examination"].numpy()[0], 0.9 * np.sqrt(rates / rates.max()),
+      rtol=1e-5)
   state, averages = _run(rule, state, averages, warmup=2.0)
   np.testing.assert_allclose(
-      state["examination"].numpy()[0], 0.9 * rates / rates.max(), rtol=1e-5)
+      state["examination"].numpy()[0], 0.9 * np.sqrt(rates / rates.max()),
+      rtol=1e-5)
   state, _ = _run(rule, state, averages, warmup=2.0)
   np.testing.assert_allclose(
       state["examination"].numpy()[0], (sums[:, 1] + sums[:, 4]) / sums[:, 0],
