@@ -178,6 +178,7 @@ EM_ARGUMENTS = {
     "step_decay": ({"initial_examination": .9}, [0., .5]),
     "averaging": ({"initial_examination": .9}, ["statistics", "parameters"]),
     "warmup": ({}, [0, 20]),
+    "update_every": ({"initial_examination": .9}, [1, 2]),
 }
 
 

@@ -206,7 +206,8 @@ CONSTRUCTORS = {
         Constraint("position_bias", "a `LearningLayer`", ("bias",)),
         _share("step_size"), _not_negative("step_decay"),
         _one_of("averaging", "statistics", "parameters"),
-        _not_negative("warmup")), frozenset({"partial_restore"})),
+        _not_negative("warmup"), _whole("update_every")),
+                 frozenset({"partial_restore"})),
     # It looks at its data when it needs them.
     LoggedOrderGuard: Constructor(
         lambda: {"validation_data": None}, (), frozenset({"validation_data"})),
