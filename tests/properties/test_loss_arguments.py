@@ -143,6 +143,7 @@ def train(bias_arguments, em_arguments=None, steps=3):
   callback = PropensityEM(**em_arguments)
   callback.set_model(model)
   callback.on_train_begin()
+  callback.on_epoch_begin(0)
   values = []
   for step in range(steps):
     batch = PAIRWISE[
@@ -151,6 +152,7 @@ def train(bias_arguments, em_arguments=None, steps=3):
     callback.on_train_batch_begin(step)
     values.append(loss(*tensors(batch)).numpy())
     callback.on_train_batch_end(step)
+  callback.on_epoch_end(0)
   callback.on_train_end()
   return np.concatenate([values, bias.tables()["examination"].ravel()])
 
@@ -189,8 +191,9 @@ def test_each_argument_of_the_callback_changes_the_outcome(argument):
       PropensityEM.__init__)
   if argument == "position_bias":
     # Of two losses it chooses the one that is updated.
-    biases = [PositionBias(2, initial_examination=.5,
-        trust_bias=None) for _ in range(2)]
+    biases = [
+        PositionBias(2, initial_examination=.5, trust_bias=None, name=name)
+        for name in ("first", "second")]
     inputs = tf.keras.Input([2])
     model = tf.keras.Model(inputs, [inputs, inputs])
     losses = [UnbiasedPairwiseLoss(bias) for bias in biases]
