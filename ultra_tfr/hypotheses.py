@@ -29,25 +29,29 @@ class Hypothesis:
     browses: whether examination depends on the last click above, and not on
       the position alone.
     click_irrelevant: p0 at the start, as a share of p1.
+    initial_power: of the relative click rates by which theta starts. Where
+      users browse, click rates also fall since lists without a click so far
+      are those with little that is relevant: half of that is the start.
     words: what it says of users, in plain words.
   """
 
   name: str
   browses: bool
   click_irrelevant: float
+  initial_power: float
   words: str
 
 
 SIMPLEST = "position"
 HYPOTHESES = (
-    Hypothesis(SIMPLEST, False, 0.02,
+    Hypothesis(SIMPLEST, False, 0.02, 1.0,
                "users look at each position by itself"),
-    Hypothesis("trust", False, 0.3,
+    Hypothesis("trust", False, 0.3, 1.0,
                "users look at each position by itself, and trust what stands "
                "high"),
-    Hypothesis("browsing", True, 0.02,
+    Hypothesis("browsing", True, 0.02, 0.5,
                "where users look depends on where they clicked before"),
-    Hypothesis("browsing_trust", True, 0.3,
+    Hypothesis("browsing_trust", True, 0.3, 0.5,
                "where users look depends on where they clicked before, and "
                "they trust what stands high"),
 )

@@ -73,10 +73,9 @@ class PositionBias(base.LearningLayer):
       `"pairwise"`).
     trust_negative: e-_k or eps-_ij likewise; given together with
       `trust_positive`, and with `"position"` also with `examination`.
-    initial_examination: where EM starts: `"click_rate"` for the square root of
-      the smoothed relative rate of feedback by position in the first batches,
-      so half of what it falls by; a number for a constant, or `[K]` or `[C, K]`
-      values.
+    initial_examination: where EM starts: `"click_rate"` for the smoothed rate
+      of feedback by position in the first batches (where users browse its
+      square root), a number for a constant, or `[K]` or `[C, K]` values.
     initial_scale: theta of the most clicked position at a click-rate start.
       Clicks fix theta times relevance only, so this fixes the scale.
     initial_click_irrelevant: p0 at the start, as a share of p1, with
@@ -534,6 +533,7 @@ class PositionBias(base.LearningLayer):
     return em.UpdateRule(
         trust_bias="position" if self.trust_bias == AUTO else self.trust_bias,
         initial_click_irrelevant=model.hypothesis.click_irrelevant,
+        initial_power=model.hypothesis.initial_power,
         averaging=averaging, examination_is_fixed=self.examination_is_fixed,
         trust_is_fixed=self.trust_is_fixed,
         starts_from_clicks=self.starts_from_clicks,

@@ -18,7 +18,7 @@ from ultra_tfr.simulation.shop_log import simulate_log
 POSITIONS = (1, 2, 3, 5, 8)
 FEATURES = ("f_*", "category", "brand", "is_new")
 SETTINGS = trainer.Settings(
-    hidden_units=(32, 16), batch_size=128, steps=240, validate_every=80,
+    hidden_units=(32, 16), batch_size=128, steps=180, validate_every=60,
     learning_rate=5e-3)
 SHORT = trainer.Settings(
     hidden_units=(8,), batch_size=64, steps=6, validate_every=3,

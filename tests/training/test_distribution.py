@@ -68,11 +68,13 @@ def _make_dataset():
       LISTS, drop_remainder=True)
 
 
-def _make_model(bias, heads=2, learning_rate=.1, jit_compile=False):
+def _make_model(bias, heads=2, learning_rate=.1, jit_compile=False,
+                annealing=500):
   tf.keras.utils.set_random_seed(0)
   model = scorers.build_model(3, num_heads=heads, hidden_units=[4])
   model.compile(tf.keras.optimizers.SGD(learning_rate),
-                losses.UnbiasedPairwiseLoss(bias), jit_compile=jit_compile)
+                losses.UnbiasedPairwiseLoss(bias, annealing=annealing),
+                jit_compile=jit_compile)
   return model
 
 
@@ -156,7 +158,8 @@ def test_the_compiled_step_sees_each_theta(jit_compile):
   features, clicks = [values[:LISTS] for values in _make_data()]
   bias = layers.PositionBias(NUM_POSITIONS, initial_examination=.9,
       trust_bias=None)
-  model = _make_model(bias, learning_rate=0.0, jit_compile=jit_compile)
+  model = _make_model(bias, learning_rate=0.0, jit_compile=jit_compile,
+                      annealing=0)
   watch = _Watch(bias)
   data = tf.data.Dataset.from_tensors((features, clicks)).repeat(4)
   model.fit(data, verbose=0,

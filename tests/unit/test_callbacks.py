@@ -144,7 +144,7 @@ def test_logs_reach_history_csv_and_tensorboard(max_weight, tmp_path):
   assert {f"epoch_{name}" for name in names} <= tags
 
 
-def test_warm_up_takes_half_of_what_click_rates_fall_by():
+def test_warm_up_takes_the_click_rates():
   data = make_data()
   clicks, positions = data[1][..., 0], data[1][..., 1]
   rates = np.array([clicks[positions == k + 1].mean()
@@ -153,7 +153,7 @@ def test_warm_up_takes_half_of_what_click_rates_fall_by():
       trust_bias=None)
   fit(make_model(bias), data, [PropensityEM(warmup=100, step_size=1e-6)])
   np.testing.assert_allclose(
-      bias.examination[0], .8 * np.sqrt(rates / rates.max()), rtol=1e-4)
+      bias.examination[0], .8 * rates / rates.max(), rtol=1e-4)
   learned = PositionBias(NUM_POSITIONS, smoothing=0., initial_scale=.8,
       trust_bias=None)
   fit(make_model(learned), data, [PropensityEM(warmup=1)])

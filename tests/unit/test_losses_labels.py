@@ -75,7 +75,7 @@ def test_packed_feedback_of_any_type():
 def test_half_precision(dtype):
   """Losses in half precision overflowed, or crashed on mixed types."""
   loss = learning_loss()
-  clicks = tf.constant([[1., 0., -1.]], dtype)
+  clicks = tf.constant([[1., 0., -1.]])
   value, gradient = value_and_gradient(
       loss, clicks, tf.constant([[60000., -60000., 0.]], dtype))
   assert value.dtype == np.float32

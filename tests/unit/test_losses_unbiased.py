@@ -109,7 +109,7 @@ def test_em_finds_the_curve_in_fit(heads, bias):
     outputs = tf.keras.layers.Reshape([3])(outputs)
   model = tf.keras.Model(inputs, outputs)
   model.compile(tf.keras.optimizers.Adam(0.05), _loss(layer))
-  model.fit(features, clicks.astype(np.float32), 50, 8, verbose=0,
+  model.fit(features, clicks.astype(np.float32), 50, 4, verbose=0,
             callbacks=[PropensityEM()])
   np.testing.assert_allclose(
       layer.propensities()["examination"], np.divide(CURVE, CURVE[0]),

@@ -27,10 +27,6 @@ GRADIENT, CURVATURE = range(2)
 NUM_SUMS = 2
 # The share of a full Newton step that the calibration takes at a time.
 _CALIBRATION_RATE = 0.2
-# Click rates fall by examination and by relevance; a start in the middle is
-# not far from either. (From rates alone relevance is first learned against the
-# logged order, and from a constant EM crawls.)
-_START_POWER = 0.5
 # Relevance starts in between, and by this much where clicks are rare.
 _RELEVANCE_START, _RARE = (1e-3, 0.5), 0.1
 # Of the likelihood of hypotheses, for each batch: the last hundred count most.
@@ -301,6 +297,8 @@ class UpdateRule(NamedTuple):
     min_examination: the floor of theta.
     initial_scale: theta of the most clicked position at the start.
     initial_click_irrelevant: p0 / p1 at the start.
+    initial_power: of the relative click rates that theta starts from, see
+      `click_rate_start`.
     smoothing: pseudo-observations of the click-rate start, and of a position's
       mean in each of its slots.
     prior_clicks: see `shrinkage.shrink_to_evidence`, with p0.
@@ -315,6 +313,7 @@ class UpdateRule(NamedTuple):
   min_examination: float
   initial_scale: float
   initial_click_irrelevant: float
+  initial_power: float
   smoothing: float
   prior_clicks: float = 0.0
   num_distances: int = 1
@@ -443,7 +442,7 @@ def _examination_step(rule, state, seen, average, rate, in_warmup, prior):
   start = constrain_examination(
       click_rate_start(
           average[..., examination.COUNT], average[..., examination.CLICKED],
-          rule.initial_scale, rule.smoothing, _START_POWER),
+          rule.initial_scale, rule.smoothing, rule.initial_power),
       rule.min_examination)
 
   def choose(learned, first):

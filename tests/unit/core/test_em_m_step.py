@@ -28,7 +28,8 @@ def _rule(**changes):
   rule = em.UpdateRule(
       averaging="statistics", examination_is_fixed=False, trust_bias=None,
       trust_is_fixed=False, starts_from_clicks=False, min_examination=1e-3,
-      initial_scale=0.9, initial_click_irrelevant=0.02, smoothing=20.0)
+      initial_scale=0.9, initial_click_irrelevant=0.02, initial_power=1.0,
+      smoothing=20.0)
   return rule._replace(**changes)
 
 
@@ -176,18 +177,16 @@ def test_parameters_of_another_bias_model_do_not_move():
           before["click_irrelevant"].numpy()).all()
 
 
-def test_examination_is_the_root_of_click_rates_in_the_warmup_and_then_em():
+def test_examination_is_the_click_rate_during_the_warmup_and_then_em():
   rule = _rule(starts_from_clicks=True, smoothing=0.0)
   sums = _pointwise()
   rates = sums[:, 1] / sums[:, 0]
   state, averages = _run(rule, warmup=2.0)
   np.testing.assert_allclose(
-      state["examination"].numpy()[0], 0.9 * np.sqrt(rates / rates.max()),
-      rtol=1e-5)
+      state["examination"].numpy()[0], 0.9 * rates / rates.max(), rtol=1e-5)
   state, averages = _run(rule, state, averages, warmup=2.0)
   np.testing.assert_allclose(
-      state["examination"].numpy()[0], 0.9 * np.sqrt(rates / rates.max()),
-      rtol=1e-5)
+      state["examination"].numpy()[0], 0.9 * rates / rates.max(), rtol=1e-5)
   state, _ = _run(rule, state, averages, warmup=2.0)
   np.testing.assert_allclose(
       state["examination"].numpy()[0], (sums[:, 1] + sums[:, 4]) / sums[:, 0],

@@ -78,10 +78,10 @@ def test_what_comes_out(method, feedback, features, context, valid, tmp_path):
   assert np.isfinite(scores).all() and scores.std() > 0
   has_bias = method != "naive-pairwise"
   assert list(fitted.history) == [
-      "step", "loss", *(["examination_change"] * has_bias),
+      "step", "loss",
       *((f"hypothesis_{hypothesis.name}" for hypothesis in HYPOTHESES)
         if method == "unbiased" else ()),
-      *(["weight_clipped"] * has_bias),
+      *(["examination_change", "weight_clipped", "batches_skipped"] * has_bias),
       *(["val_snips_dcg@10"] * bool(valid)),
       *(["val_log_likelihood"] * bool(valid and has_bias)),
       *(["val_lead", "logged_order_weight"] * bool(
