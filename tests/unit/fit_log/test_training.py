@@ -134,10 +134,11 @@ class _Stop(Exception):
 def test_what_the_training_is_made_of(feedback, kind, monkeypatch):
   seen, build = [], methods.Method.build
 
-  def record(method, num_positions, feedback, num_contexts, prior_clicks):
+  def record(method, num_positions, feedback, num_contexts, prior_clicks,
+             examination):
     seen.append((num_positions, feedback, num_contexts, prior_clicks))
     return build(method, num_positions, feedback, num_contexts=num_contexts,
-                 prior_clicks=prior_clicks)
+                 prior_clicks=prior_clicks, examination=examination)
 
   def dataset(lists, batch_size, seed):
     seen.append((len(lists), batch_size, seed))
