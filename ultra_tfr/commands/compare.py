@@ -184,11 +184,8 @@ def _give_suite(found, names, failed, seconds):
   print("\n".join(["", *output.align(summary.rows("*{}")), "",
                    *summary.sentences()]))
   if FLAGS.markdown:
-    head, *body = summary.rows("**{}**")
-    lines = [head, ["---"] * len(head), *body]
     _write_markdown(
-        ["### Robustness", "",
-         *(f"| {' | '.join(cells)} |" for cells in lines), "",
+        ["### Robustness", "", tables.to_markdown(summary.rows("**{}**")), "",
          *(f"*   {line}" for line in summary.sentences()), "",
          "NDCG@10 on true labels, means over runs; in brackets the share of "
          "the way from `naive-pairwise` to `oracle-pairwise`; bold: the worst "

@@ -334,9 +334,20 @@ class Table:
 
   def to_markdown(self):
     """A Markdown table."""
-    head, *body = self.rows("**{}**")
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return to_markdown(self.rows("**{}**"))
+
+
+def to_markdown(rows):
+  """A Markdown table of rows of text, the first of which is the heading.
+
+  >>> print(to_markdown([["a", "b"], ["1", "2"]]))
+  | a | b |
+  | --- | --- |
+  | 1 | 2 |
+  """
+  head, *body = rows
+  lines = [head, ["---"] * len(head), *body]
+  return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _mean_and_spread(values, sign="±"):
