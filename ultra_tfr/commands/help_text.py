@@ -18,7 +18,9 @@ _GROUPS = {
     "Simulated users": (
         "click_model", "eta", "logger", "initial_fraction", "days",
         "visits_per_day"),
-    "Model": ("method", "methods", "hidden_units", "relevance_units"),
+    "Model": (
+        "method", "methods", "examination", "hidden_units",
+        "relevance_units"),
     "Training": (
         "steps", "learning_rate", "batch_size", "validate_every", "select",
         "runs", "seed", "jobs"),
