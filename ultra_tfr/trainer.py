@@ -28,6 +28,8 @@ def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
   model.compile(tf.keras.optimizers.Adam(rate), loss)
+  # Keras traces a step twice if the optimizer makes its variables in it.
+  model.optimizer.build(model.trainable_variables)
   return model.fit(
       dataset, steps_per_epoch=settings.steps_per_epoch,
       epochs=settings.steps // settings.steps_per_epoch,
