@@ -174,15 +174,14 @@ def test_peers_without_their_library(tmp_path):
 @pytest.mark.slow
 def test_the_suite_of_all_worlds(tmp_path):
   """Which users there are nobody knows: a table of one world says little."""
-  words = [*_TINY[:-1], "--suite=robustness", "--runs=1", "--jobs=2",
-           "--methods=naive-pairwise,oracle-pairwise,ipw-known"]
+  words = [*_TINY[:-1], "--suite=robustness", "--runs=1",
+           "--methods=naive-pairwise,ipw-known"]
   done = _run([*words, "--json=out.json", "--markdown=out.md"], tmp_path, 1500)
   assert done.returncode == 0, done.stderr
   assert "26 of 26: pbm-sparse, weak logger, click" in done.stdout
   cells = json.loads((tmp_path / "out.json").read_text())["cells"]
   assert len(cells) == 26
-  assert all({"naive-pairwise", "oracle-pairwise"} <= {*cell["ndcg@10"]}
-             for cell in cells)
+  assert all("naive-pairwise" in cell["ndcg@10"] for cell in cells)
   table = (tmp_path / "out.md").read_text()
   assert table.count("\n| ") == 28 and "ipw-known: worst case" in table
   assert "--suite robustness" in table and "--click_model" not in table
