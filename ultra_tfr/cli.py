@@ -4,6 +4,7 @@ import difflib
 import importlib
 import importlib.metadata
 import os
+import platform
 import signal
 import sys
 import threading
@@ -53,7 +54,7 @@ COMMANDS = {
 }
 # The distributions whose versions a report of a problem needs.
 _DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-keras",
-                  "tensorflow-ranking", "numpy")
+                  "keras", "tensorflow-ranking", "numpy", "pyarrow")
 
 
 def run(argv=None):
@@ -156,7 +157,7 @@ def _versions():
       lines.append(f"{name} {importlib.metadata.version(name)}")
     except importlib.metadata.PackageNotFoundError:
       pass
-  return "\n".join(lines)
+  return "\n".join([*lines, f"platform {platform.platform()}"])
 
 
 def _usage():

@@ -85,8 +85,10 @@ def test_help_and_versions_come_at_once(tmp_path):
     assert f"\n  {name} " in out and f"\n  ultra-tfr {name} " in out
   code, out, err = _answer(["--version"], tmp_path)
   assert code == 0 and not err
-  for name in ("ultra-tfr", "Python", "tensorflow", "tensorflow-ranking"):
+  for name in ("ultra-tfr", "Python", "tensorflow", "tensorflow-ranking",
+               "keras", "numpy"):
     assert re.search(rf"^{name} \d+\.\d+", out, re.MULTILINE), out
+  assert re.search(r"^platform \w+-", out, re.MULTILINE), out
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -81,9 +81,9 @@ def score_log(fitted: Any, log: Any, path: str,
 
   Args:
     fitted: a `fit_log.training.FittedLog`.
-    log: the rows: a file, a folder, a pattern or a list of these, or a pandas
-      `DataFrame`, as in `read_click_log`. Only the columns of the request and
-      of the features are needed.
+    log: the rows: a file, a folder, a pattern or a list of these, or a table,
+      as in `read_click_log`. Only the columns of the request and of the
+      features are needed.
     path: the file to write, in Parquet or CSV, as its ending says.
     keep: columns to write before `score` and `rank`; by default those of the
       request and of the item, where there are.
@@ -104,6 +104,7 @@ def score_log(fitted: Any, log: Any, path: str,
       is not possible.
   """
   check_ending("path", path)
+  log = sources.in_memory(log)
   dialect = batches.make_dialect(separator, null_values, decimal, fitted.schema)
   if keep is None:
     columns = LogColumns.from_config(fitted.schema["columns"])
@@ -126,7 +127,8 @@ def score_log(fitted: Any, log: Any, path: str,
     stored = os.path.join(folder, "kept.arrow")
     _store(stored, scorer, rejections, progress)
     if not scorer.num_rows:
-      raise ValueError(f"{log}: there is no row; give a log with rows.")
+      raise ValueError(
+          f"{sources.name_of(log)}: there is no row; give a log with rows.")
     rejections.check(scorer.num_rows, max_rejected)
     ranks = scorer.ranks()
     _write(path, stored, ranks)
@@ -159,7 +161,7 @@ class _Scorer:
 
   Args:
     fitted: as in `score_log`, and so are the others.
-    log: files, or a frame.
+    log: files, or a table.
     keep: names of columns.
     dialect: `Dialect`.
 

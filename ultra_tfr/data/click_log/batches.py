@@ -83,7 +83,7 @@ class RawBatch(NamedTuple):
   """Some rows as they are in the log.
 
   Attributes:
-    source: the file, or "DataFrame".
+    source: the file, "DataFrame", or "The table".
     columns: a dict of `pyarrow` arrays by name.
     rows: `[R]` int64, the number of each row in the source, from 1. In CSV, 1
       is the header, empty lines do not count, and a row may have several lines;

@@ -34,10 +34,10 @@ class LogColumns:
       role that are no features.
     features: names, or patterns such as "f_*". Name nothing that is known only
       after the display. A feature is a text if its stored type says so: texts
-      and dictionaries in Parquet, `str` and `category` in pandas. In other
-      files, such as CSV, it is one if more than a tenth of its first values
-      (1,000 or more) are no numbers; if most of them are, that is an error,
-      which `text` or `numbers` settles.
+      and dictionaries in Parquet and Arrow, `str` and `category` in pandas. In
+      other files, such as CSV, it is one if more than a tenth of its first
+      values (1,000 or more) are no numbers; if most of them are, that is an
+      error, which `text` or `numbers` settles.
     context: something that bias may depend on, such as the device.
     item: what identifies the item; several columns identify it together. It
       should mean the same relevance wherever it occurs: where that depends on

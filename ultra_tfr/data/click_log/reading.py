@@ -1,7 +1,6 @@
 """Reading a click log: from files of impressions to requests in batches."""
 
 import dataclasses
-import os
 
 import numpy as np
 
@@ -93,9 +92,11 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   written down.
 
   Args:
-    log: a pandas `DataFrame`, or a file: Parquet, CSV, TSV, JSON lines, each
-      also compressed (.gz), or TFRecords of ELWC; or a folder, a pattern, or a
-      list of files. JSON lines and ELWC have the columns of their first rows.
+    log: a pandas `DataFrame`, or a table of pyarrow, polars or any other
+      library that has the Arrow interface (`__arrow_c_stream__`); or a file:
+      Parquet, CSV, TSV, JSON lines, each also compressed (.gz), or TFRecords of
+      ELWC; or a folder, a pattern, or a list of files. JSON lines and ELWC have
+      the columns of their first rows.
       Folders of partitions such as `day=2024-01-31` are columns, too.
     columns: `LogColumns`. Not with `schema`.
     schema: that of the `ClickLog` that a model was trained on: then columns,
@@ -140,6 +141,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   """
   _check_arguments(columns, schema, positions, num_positions, max_items, valid,
                    test, max_rejected)
+  log = sources.in_memory(log)
   position_map = features = None
   if schema is not None:
     positions = schema["positions"]
@@ -171,7 +173,8 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
         log, columns.needed(available), reader, rejections, folder, dialect,
         progress)
     if not dealt.num_rows:
-      raise ValueError(f"{_name(log)}: there is no row; give a log with rows.")
+      raise ValueError(
+          f"{sources.name_of(log)}: there is no row; give a log with rows.")
     if not dealt.paths:
       rejections.check(dealt.num_rows, max_rejected)
     if position_map is None:
@@ -230,10 +233,6 @@ def _check_arguments(columns, schema, positions, num_positions, max_items,
         f"`max_rejected` must be a share from 0 to 1, but is {max_rejected}.")
 
 
-def _name(log):
-  return log if isinstance(log, (str, os.PathLike)) else "The log"
-
-
 def _cuts(times, valid, test):
   """Times at which validation and test begin."""
   def after(share):
@@ -264,15 +263,16 @@ def _position_map(positions, pool):
 
 
 def _check_parts(log, summary, valid, test, timestamp, times):
+  name = sources.name_of(log)
   for part, share in zip(PARTS, (1 - valid - test, valid, test)):
     if share > _NO_SHARE and not summary.requests[part]:
       if timestamp and times.min() == times.max():
         raise ValueError(
-            f"{_name(log)}: no request is left for the {part} part, since all "
+            f"{name}: no request is left for the {part} part, since all "
             f"times in {timestamp!r} are the same ({times[0]:.15g} seconds "
             "since 1970); leave `timestamp` out, and requests are dealt out by "
             "chance.")
       raise ValueError(
-          f"{_name(log)}: no request is left for the {part} part "
+          f"{name}: no request is left for the {part} part "
           f"({sum(summary.requests.values())} in all, of which it gets a share "
           f"of {share:g}); give more data, or other shares `valid` and `test`.")

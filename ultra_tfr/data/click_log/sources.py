@@ -65,8 +65,9 @@ def _find(log):
     return [found for part in log for found in _find(part)]
   if not isinstance(log, (str, os.PathLike)):
     raise ValueError(
-        "`log` must be a path, a list of paths, or a pandas DataFrame, but is "
-        f"{log!r:.60}.")
+        "`log` must be a path, a list of paths, a pandas DataFrame, or a table "
+        "with the Arrow interface (`__arrow_c_stream__`: those of pyarrow, "
+        f"polars and others), but is {log!r:.60}.")
   log = os.fspath(log)
   if os.path.exists(log):
     root, entries = log, [log]
@@ -91,16 +92,52 @@ def _find(log):
       os.path.dirname(path) or ".", root or "."))) for path in found]
 
 
+def in_memory(log):
+  """Takes over a table of another library, without a copy where it can be.
+
+  Args:
+    log: any log.
+
+  Returns:
+    A pyarrow table in the place of an object that gives an Arrow stream, which
+    may do so only once; other logs, also a pandas `DataFrame`, as they are.
+
+  Raises:
+    ValueError: if the stream is none of a table.
+
+  >>> in_memory(pa.table({"q": [1, 2]}).to_reader()).num_rows
+  2
+  """
+  if is_frame(log) or not hasattr(log, "__arrow_c_stream__"):
+    return log
+  try:
+    return pa.table(log)
+  except (pa.ArrowException, TypeError, ValueError) as error:
+    raise ValueError(
+        f"`log`: the Arrow stream of {type(log).__name__!r} cannot be read as "
+        f"a table ({error}); give the whole table, such as a polars DataFrame."
+    ) from error
+
+
+def name_of(log):
+  """What a log is called in a message.
+
+  >>> name_of("a.csv"), name_of(["a.csv", "b.csv"])
+  ('a.csv', 'The log')
+  """
+  return log if isinstance(log, (str, os.PathLike)) else "The log"
+
+
 def paths(log):
   """Where a log is read from: nothing else may be written there.
 
   Args:
-    log: as in `find_files`, or a pandas `DataFrame`.
+    log: as in `find_files`, or a table.
 
   Returns:
     A list of paths of files and folders, and of patterns.
   """
-  if is_frame(log):
+  if is_table(log):
     return []
   entries = log if isinstance(log, (list, tuple)) else [log]
   return [*find_files(log), *map(os.fspath, entries)]
@@ -132,7 +169,7 @@ def column_names(log, dialect=USUAL):
   """The names of the columns, before anything is read.
 
   Args:
-    log: files as in `find_files`, or a pandas `DataFrame`.
+    log: files as in `find_files`, or a table, see `is_table`.
     dialect: `Dialect`.
 
   Returns:
@@ -143,6 +180,8 @@ def column_names(log, dialect=USUAL):
   """
   if is_frame(log):
     return [str(name) for name in log.columns]
+  if is_table(log):
+    return log.column_names
   path, partition = _find(log)[0]
   names = _names_in(path, dialect)
   if not names:
@@ -167,7 +206,7 @@ def _names_in(path, dialect):
 
 def estimate_rows(log):
   """About how many rows a log has, judged by its size."""
-  if is_frame(log):
+  if is_table(log):
     return len(log)
   rows = 0
   for path in find_files(log):
@@ -183,7 +222,7 @@ def stored_kinds(log, names):
   """What the stored types say of columns, whatever the values look like.
 
   Args:
-    log: files as in `find_files`, or a pandas `DataFrame`.
+    log: files as in `find_files`, or a table, see `is_table`.
     names: of columns.
 
   Returns:
@@ -195,6 +234,8 @@ def stored_kinds(log, names):
     available = column_names(log)
     found = [{name: _is_text_series(log.iloc[:, available.index(name)])
               for name in names}]
+  elif is_table(log):
+    found = [_kinds_of(log.schema, names)]
   else:
     found = [_kinds_in(path, names) for path in find_files(log)]
   stored = {}
@@ -210,7 +251,12 @@ def _kinds_in(path, names):
   """By name: whether it is a text, `_ANY` for no value at all."""
   if _format(path) is not _PARQUET:
     return {}
-  schema = _reading(path, lambda: parquet.read_schema(path))
+  return _kinds_of(
+      _reading(path, lambda: parquet.read_schema(path)), names)
+
+
+def _kinds_of(schema, names):
+  """`_kinds_in` by the types of pyarrow."""
   return {name: _ANY if pa.types.is_null(kind) else
           pa.types.is_dictionary(kind) or values_lib.is_string(kind)
           for name in names if schema.get_field_index(name) >= 0
@@ -232,7 +278,7 @@ def first_values(log, names, stored, dialect=USUAL):
   """The first values of columns, of each as many as tell what it is.
 
   Args:
-    log: files as in `find_files`, or a pandas `DataFrame`.
+    log: files as in `find_files`, or a table, see `is_table`.
     names: the columns.
     stored: what `stored_kinds` says of them. Values of these are those of the
       first rows, however few there are.
@@ -244,7 +290,7 @@ def first_values(log, names, stored, dialect=USUAL):
   """
   found, source = {name: [] for name in names}, "The log"
   # All of a partition, since its values come one after another.
-  partitions = [] if is_frame(log) else [part for _, part in _find(log)]
+  partitions = [] if is_table(log) else [part for _, part in _find(log)]
   of_partitions = {
       name: pa.array([part.get(name) for part in partitions], pa.string())
       for name in names if any(name in part for part in partitions)}
@@ -264,7 +310,7 @@ def read_batches(log, names, dialect=USUAL):
   """Reads a log batch by batch.
 
   Args:
-    log: files as in `find_files`, or a pandas `DataFrame`.
+    log: files as in `find_files`, or a table, see `is_table`.
     names: the columns to read.
     dialect: `Dialect`.
 
@@ -274,8 +320,9 @@ def read_batches(log, names, dialect=USUAL):
   Raises:
     ValueError: if a file is not what its ending says, or lacks a column.
   """
-  if is_frame(log):
-    for batch in _frame(log, names):
+  if is_table(log):
+    read = _frame if is_frame(log) else _table
+    for batch in read(log, names):
       yield batch._replace(missing=dialect.words)
     return
   for path, partition in _find(log):
@@ -318,6 +365,11 @@ def is_frame(log):
              for kind in type(log).__mro__)
 
 
+def is_table(log):
+  """Whether a log is in memory: a pandas `DataFrame` or a pyarrow table."""
+  return is_frame(log) or isinstance(log, pa.Table)
+
+
 def _format(path):
   ending, packing = batches_lib.split_ending(path)
   found = _FORMATS.get(ending)
@@ -333,6 +385,15 @@ def _frame(frame, names):
                for name in names}
     yield RawBatch("DataFrame", columns,
                    np.arange(start, start + len(part)) + 1, [])
+
+
+def _table(table, names):
+  batches_lib.check_names("The table", table.column_names, names)
+  for start in range(0, len(table), BATCH_ROWS):
+    part = table.slice(start, BATCH_ROWS)
+    yield RawBatch(
+        "The table", {name: part[name].combine_chunks() for name in names},
+        np.arange(start, start + len(part)) + 1, [])
 
 
 def _series(series):

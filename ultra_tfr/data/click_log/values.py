@@ -37,7 +37,11 @@ def plain(array, missing=()):
   if isinstance(array, pa.ChunkedArray):
     array = array.combine_chunks()
   if pa.types.is_dictionary(array.type):
-    array = array.dictionary_decode()
+    entries = array.dictionary
+    # As polars has them; pyarrow cannot look them up.
+    if str(entries.type) == "string_view":
+      entries = entries.cast(pa.string())
+    array = entries.take(array.indices)
   wrong = np.zeros(len(array), bool)
   if is_string(array.type):
     array, wrong = _to_string(array)

@@ -72,10 +72,10 @@ def test_unknown_endings(name, tmp_path):
     sources.find_files(tmp_path / name)
 
 
-@pytest.mark.parametrize("log", [[], None, 3, pa.table({"a": [1]})])
+@pytest.mark.parametrize("log", [[], None, 3, pa.array([1])])
 def test_no_log(log):
   with pytest.raises(ValueError, match="`log` must be a path, a list of paths,"
-                     " or a pandas DataFrame, but is"):
+                     " a pandas DataFrame, or a table with the Arrow inter"):
     sources.column_names(log)
 
 
@@ -229,3 +229,58 @@ def test_frames_of_other_libraries_are_no_frames():
 
   with pytest.raises(ValueError, match="`log` must be a path"):
     sources.column_names(DataFrame())
+
+
+class _Stream:
+  """A table of another library: nothing of it is known but the protocol."""
+
+  def __init__(self, table, once=False):
+    self._table, self._is_left = table, [None] if once else None
+
+  def __arrow_c_stream__(self, requested_schema=None):
+    if self._is_left is not None:
+      self._is_left.pop()  # Raises the second time.
+    return self._table.__arrow_c_stream__(requested_schema)
+
+
+def _arrow_table():
+  # Of several chunks, whose dictionaries differ.
+  return pa.concat_tables([
+      pa.table({"q": [1, 2], "t": pa.array(texts).dictionary_encode(),
+                "x": pa.array([0.5, None], pa.float32())})
+      for texts in (["a", "b"], ["c", None], ["b", "a"])])
+
+
+@pytest.mark.parametrize("make", [
+    lambda table: table, _Stream, lambda table: _Stream(table, once=True),
+    lambda table: table.to_reader()])
+def test_arrow_tables(make, monkeypatch):
+  monkeypatch.setattr(sources, "BATCH_ROWS", 3)
+  table = sources.in_memory(make(_arrow_table()))
+  assert sources.paths(table) == []
+  assert sources.column_names(table) == ["q", "t", "x"]
+  assert sources.estimate_rows(table) == 6
+  assert sources.stored_kinds(table, ["q", "t", "x"]) == {
+      "q": False, "t": True, "x": False}
+  assert _columns(table, ["t", "x"]) == {
+      "t": ["a", "b", "c", None, "b", "a"], "x": [0.5, None] * 3}
+  assert [b.rows.tolist() for b in _batches(table, ["q"])] == [
+      [1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("log", [FRAME, "a.csv", ["a.csv"], 3])
+def test_other_logs_stay_what_they_are(log):
+  assert sources.in_memory(log) is log
+
+
+def test_an_arrow_stream_of_something_else():
+  """A polars Series, and what is broken, gives a stream of no table."""
+  with pytest.raises(ValueError, match="the Arrow stream of 'ChunkedArray' "
+                     "cannot be read as a table .*give the whole table"):
+    sources.in_memory(pa.chunked_array([[1, 2]]))
+
+
+def test_arrow_tables_with_a_column_twice():
+  table = pa.table([[1], [2]], ["q", "q"])
+  with pytest.raises(ValueError, match="The table: 2 columns are named 'q'"):
+    _batches(table, ["q"])

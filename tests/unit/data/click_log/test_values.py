@@ -45,6 +45,14 @@ def test_dictionaries_and_chunks(kind):
     assert values_lib.plain(other)[0].to_pylist() == values
 
 
+def test_dictionaries_of_views():
+  """A Categorical column of polars could not be read."""
+  array = pa.DictionaryArray.from_arrays(
+      pa.array([1, None, 0], pa.uint8()), pa.array(["a", "b"],
+                                                   pa.string_view()))
+  assert values_lib.plain(array)[0].to_pylist() == ["b", None, "a"]
+
+
 def test_nothing_at_all():
   array, wrong = values_lib.plain(pa.nulls(2))
   assert array.type == pa.string() and array.null_count == 2
