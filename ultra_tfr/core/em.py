@@ -319,7 +319,7 @@ class UpdateRule(NamedTuple):
   num_distances: int = 1
 
 
-@functools.partial(tf.function, reduce_retracing=True)
+@functools.partial(tf.function, autograph=False, reduce_retracing=True)
 def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
            warmup):
   """One M step on the sums of `num_batches` batches.
@@ -381,7 +381,7 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
   return state, averages
 
 
-@functools.partial(tf.function, reduce_retracing=True)
+@functools.partial(tf.function, autograph=False, reduce_retracing=True)
 def m_steps(rules, states, averages, sums, evidence, log_likelihoods,
             num_batches, initial_step, decay, warmup):
   """One M step of each hypothesis, and what speaks for each.
