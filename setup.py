@@ -64,6 +64,8 @@ setup(
         "matplotlib",
     ],
     extras_require={
+        "docs": ["sphinx", "furo", "myst-nb", "ipykernel", "latex2mathml",
+                 "pandas"],
         "peers": _PEERS,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas",
                  f"mypy>=2; {_MODERN}", *_PEERS],

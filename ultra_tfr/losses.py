@@ -406,7 +406,7 @@ def lambda_pair_weights(lambda_weight: Any, feedback: tf.Tensor,
                         scores: tf.Tensor, positions: tf.Tensor,
                         mask: tf.Tensor,
                         linear_gain: bool = False) -> tf.Tensor:
-  """|delta Z|: the metric's change when two items swap, for all pairs.
+  """`|delta Z|`: the metric's change when two items swap, for all pairs.
 
   Unlike in TF-Ranking's own losses, ties of scores go by display position
   instead of by chance, and the weights of a list do not change with the

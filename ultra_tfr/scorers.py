@@ -25,7 +25,7 @@ _ROWS_AT_A_TIME = 65536
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class SignedLog(tf.keras.layers.Layer):
-  """sign(x) log(1 + |x|): tames heavy-tailed features of either sign.
+  """`sign(x) log(1 + |x|)`: tames heavy-tailed features of either sign.
 
   >>> SignedLog()(tf.constant([0.0, -1.0])).numpy().round(3)
   array([ 0.   , -0.693], dtype=float32)
