@@ -70,8 +70,10 @@ SCENARIOS = {
     "position": {"build": _position_with_lambda_weight, "heads": 1,
                  "optimizer": _adam, "weighted": True, "in_scope": True},
     "pairwise": {"build": _pairwise("pairwise"), "heads": 3},
-    "several_steps": {"build": _pairwise(None, reduction="sum"), "heads": 1,
-                      "optimizer": _sgd(1e-3), "steps_per_execution": 2},
+    # All hypotheses, each with a relevance head of its own.
+    "several_steps": {"build": _pairwise("auto", reduction="sum"), "heads": 2,
+                      "num_relevance": 4, "optimizer": _sgd(1e-3),
+                      "steps_per_execution": 2},
     "dual_learning": {"build": _dual_learning, "heads": 1},
 }
 
@@ -125,15 +127,16 @@ def _flat(variables):
   return np.concatenate([np.ravel(variable.numpy()) for variable in variables])
 
 
-def train(strategy, build=_NO_TRUST_BIAS, heads=2, optimizer=_SGD,
-          weighted=False, steps_per_execution=1, in_scope=False,
-          evaluates=False):
+def train(strategy, build=_NO_TRUST_BIAS, heads=2, num_relevance=1,
+          optimizer=_SGD, weighted=False, steps_per_execution=1,
+          in_scope=False, evaluates=False):
   """Trains one model.
 
   Args:
     strategy: where to.
     build: gives loss and callback.
     heads: of the model.
+    num_relevance: relevance logits of a model with two heads or more.
     optimizer: gives an optimizer.
     weighted: with weights of lists.
     steps_per_execution: as in Keras.
@@ -148,11 +151,14 @@ def train(strategy, build=_NO_TRUST_BIAS, heads=2, optimizer=_SGD,
   """
   tf.keras.utils.set_random_seed(0)
   with strategy.scope():
-    model = scorers.build_model(3, num_heads=heads, hidden_units=[4])
+    model = scorers.build_model(3, num_heads=heads, hidden_units=[4],
+                                num_relevance=num_relevance)
     loss, callback = build()
     ndcg = [metrics.on_ranking(tfr.keras.metrics.NDCGMetric(name="ndcg"))]
     model.compile(optimizer(), loss, metrics=ndcg if evaluates else None,
                   steps_per_execution=steps_per_execution)
+    # Or Keras would trace each step twice, which is what takes the time here.
+    model.optimizer.build(model.trainable_variables)
   layer, results = loss.position_bias, {}
   for phase in PHASES:
     recorder = _Recorder(layer)
