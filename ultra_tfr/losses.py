@@ -135,13 +135,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       reduction: str = tf.keras.losses.Reduction.AUTO,
       name: str = "unbiased_pairwise_loss"):
     super().__init__(position_bias, PositionBias, reduction, name)
-    if lambda_weight is not None and (
-        isinstance(lambda_weight, type) or
-        not hasattr(lambda_weight, "pair_weights")):
-      raise ValueError(
-          "`lambda_weight` must be a TF-Ranking lambda weight or None, but is "
-          f"{lambda_weight!r}; create one, such as "
-          "`tfr.keras.losses.NDCGLambdaWeight()`.")
+    ranking_losses.check_lambda_weight(lambda_weight, self)
     self.lambda_weight = lambda_weight
     self.options = e_step.Options(**checks.plain(dict(
         feedback=feedback, preference=preference, targets=targets,

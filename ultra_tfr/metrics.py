@@ -26,6 +26,14 @@ _METRICS = ("dcg", "ndcg", "arp", "mrr", *_OF_CLICKS)
 # Their labels are of subtopics, for which feedback has no place.
 _OF_SUBTOPICS = (tfr.keras.metrics.PrecisionIAMetric,
                  tfr.keras.metrics.AlphaDCGMetric)
+_SUBTOPICS = "its labels are of subtopics, where `y_true` has positions"
+# TF-Ranking's names for what clicks cannot tell, and why.
+_REFUSED = {
+    "ordered_pair_accuracy": (
+        "an item without a click is not known to be the worse of a pair"),
+    "precision_ia": _SUBTOPICS,
+    "alpha_dcg": _SUBTOPICS,
+}
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
@@ -64,9 +72,8 @@ class OnRanking(tf.keras.metrics.Metric):
           f"`tfr.keras.metrics.NDCGMetric()`, but is {metric!r}.")
     if isinstance(metric, _OF_SUBTOPICS):
       raise ValueError(
-          f"`metric` must have one label an item, but `{type(metric).__name__}`"
-          " has one for each subtopic, where `y_true` has positions; compile a "
-          "model of scores alone with the metric itself.")
+          f"`metric` cannot be a `{type(metric).__name__}`: {_SUBTOPICS}; "
+          "compile a model of scores alone with the metric itself.")
     super().__init__(name=name or metric.name)
     self._metric = metric
     self._is_ragged = metric.get_config().get("ragged", False)
@@ -255,6 +262,9 @@ class CounterfactualMetric(_BiasMetric):
   def __init__(self, position_bias: PositionBias, metric: Any = "dcg",
                topn: int = 10, self_normalized: bool = False,
                max_weight: Optional[float] = None, name: Optional[str] = None):
+    if metric in tuple(_REFUSED):
+      raise ValueError(f"`metric` cannot be {metric!r}: {_REFUSED[metric]}; "
+                       "take 'dcg' or 'precision'.")
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
       topn = checks.check_count("topn", topn)

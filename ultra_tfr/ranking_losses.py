@@ -11,6 +11,7 @@ from typing import Literal
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
+from tensorflow_ranking.python import losses_impl
 
 from ultra_tfr import checks
 
@@ -111,12 +112,8 @@ class DebiasedLoss:
     config = loss.get_config()
     # TF-Ranking looks for a mask where labels are ragged, and only there.
     self._is_ragged = config.get("ragged", False)
-    if self.treatment.enters == "label" and config.get("lambda_weight"):
-      raise ValueError(
-          f"`loss` must be without a lambda weight if it is a "
-          f"`{type(loss).__name__}`, which debiased labels would enter with a "
-          "gain that is not linear; leave `lambda_weight` out, or take "
-          "`tfr.keras.losses.PairwiseLogisticLoss`.")
+    # The object, which the config holds as a description.
+    check_lambda_weight(getattr(loss, "_lambda_weight", None), loss)
 
   def __call__(self, feedback: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor,
                weights: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
@@ -149,17 +146,69 @@ class DebiasedLoss:
     return self._loss(labels, scores, weights)
 
 
+def check_lambda_weight(lambda_weight: Any,
+                        loss: tf.keras.losses.Loss) -> None:
+  """Raises a `ValueError` unless a lambda weight counts in a loss.
+
+  Args:
+    lambda_weight: what the loss was given; None is always right.
+    loss: one of TF-Ranking's losses, or one that weighs pairs.
+
+  >>> check_lambda_weight(tfr.keras.losses.PrecisionLambdaWeight(),
+  ...                     tfr.keras.losses.PairwiseHingeLoss())
+  Traceback (most recent call last):
+  ValueError: `lambda_weight` cannot be a `PrecisionLambdaWeight` in a ...
+  """
+  if lambda_weight is None:
+    return
+  if isinstance(lambda_weight, type) or not hasattr(
+      lambda_weight, "pair_weights"):
+    raise ValueError(
+        "`lambda_weight` must be a TF-Ranking lambda weight or None, but is "
+        f"{lambda_weight!r}; create one, such as "
+        "`tfr.keras.losses.NDCGLambdaWeight()`.")
+  reason, remedy = _why_it_cannot_count(lambda_weight, loss)
+  if reason:
+    raise ValueError(
+        f"`lambda_weight` cannot be a `{type(lambda_weight).__name__}` in a "
+        f"`{type(loss).__name__}`: {reason}; {remedy}.")
+
+
+def _why_it_cannot_count(lambda_weight, loss):
+  """A tuple of the reason, empty if the weight does count, and a remedy."""
+  known = TREATMENTS.get(_known_class(loss))
+  if known is not None and known.enters == "label":
+    return ("debiased labels would enter it with a gain that is not linear",
+            "leave it out, or take `tfr.keras.losses.PairwiseLogisticLoss`")
+  if isinstance(loss, _ALL.SoftmaxLoss):
+    return "" if isinstance(lambda_weight, losses_impl.DCGLambdaWeight) else (
+        "TF-Ranking heeds `DCGLambdaWeight` and `NDCGLambdaWeight` there alone"
+    ), "take one of them, or `tfr.keras.losses.PairwiseLogisticLoss`"
+  if isinstance(lambda_weight, losses_impl.ListMLELambdaWeight):
+    return "it has no weights of pairs", "take an `NDCGLambdaWeight`"
+  if (isinstance(lambda_weight, losses_impl.PrecisionLambdaWeight) and
+      vars(lambda_weight)["_topn"] is None):
+    return "it has no `topn`", "give it one, such as 5"
+  return "", ""
+
+
+def _known_class(loss: Any) -> Any:
+  """The class of TF-Ranking that the loss is of; None if it is of none."""
+  return next((known for known in type(loss).__mro__
+               if known in TREATMENTS or known in REFUSED), None)
+
+
 def _find_treatment(loss: Any) -> Treatment:
-  for known in type(loss).__mro__:
-    if known in TREATMENTS:
-      return TREATMENTS[known]
-    if known in REFUSED:
-      reason, nearest = REFUSED[known]
-      raise ValueError(
-          f"`tfr.keras.losses.{known.__name__}` cannot be debiased: {reason}; "
-          f"take `tfr.keras.losses.{nearest}`.")
-  raise ValueError(
-      "`loss` must be one of TF-Ranking's losses, or of a subclass, since it "
-      "is not known how others take weights, but is a "
-      f"`{type(loss).__name__}`; take one of "
-      f"{', '.join(known.__name__ for known in TREATMENTS)}.")
+  known = _known_class(loss)
+  if known in REFUSED:
+    reason, nearest = REFUSED[known]
+    raise ValueError(
+        f"`tfr.keras.losses.{known.__name__}` cannot be debiased: {reason}; "
+        f"take `tfr.keras.losses.{nearest}`.")
+  if known is None:
+    raise ValueError(
+        "`loss` must be one of TF-Ranking's losses, or of a subclass, since it "
+        "is not known how others take weights, but is a "
+        f"`{type(loss).__name__}`; take one of "
+        f"{', '.join(known.__name__ for known in TREATMENTS)}.")
+  return TREATMENTS[known]

@@ -269,5 +269,5 @@ def test_ragged_metrics():
 def test_labels_of_subtopics(metric):
   """They would be taken for feedback, positions and contexts."""
   with pytest.raises(ValueError, match=(
-      f"one label an item, but `{metric.__name__}` has one for each subtopic")):
+      f"cannot be a `{metric.__name__}`: its labels are of subtopics, where")):
     on_ranking(metric())

@@ -8,6 +8,7 @@ import tensorflow_ranking as tfr
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedLoss
+from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.ranking_losses import REFUSED
 from ultra_tfr.ranking_losses import TREATMENTS
 from ultra_tfr.ranking_losses import DebiasedLoss
@@ -21,13 +22,34 @@ SCORES = tf.constant([[0.3, -0.2, 0.1, 0.5], [0.2, 0.4, -0.3, 9.0]])
     cls for cls in TREATMENTS if "lambda_weight" in cls().get_config()])
 def test_debiased_labels_take_no_lambda_weight(cls):
   """Its gain, exponential in a label of 1 / theta = 20, would be a million."""
-  loss = cls(lambda_weight=tfr.keras.losses.YetiDCGLambdaWeight())
+  loss = cls(lambda_weight=tfr.keras.losses.NDCGLambdaWeight())
   if TREATMENTS[cls].enters == "label":
     with pytest.raises(ValueError, match=(
-        f"without a lambda weight if it is a `{cls.__name__}`")):
+        f"`NDCGLambdaWeight` in a `{cls.__name__}`: .* leave it out")):
       DebiasedLoss(loss)
   else:
     DebiasedLoss(loss)
+
+
+@pytest.mark.parametrize("lambda_weight, message", [
+    (tfr.keras.losses.ListMLELambdaWeight(), "it has no weights of pairs"),
+    (tfr.keras.losses.PrecisionLambdaWeight(), "it has no `topn`"),
+])
+def test_lambda_weights_that_no_pair_can_have_are_refused(
+    lambda_weight, message):
+  """They failed in the first batch, with TensorFlow's words about None."""
+  with pytest.raises(ValueError, match=message):
+    UnbiasedPairwiseLoss(PositionBias(4), lambda_weight=lambda_weight)
+  with pytest.raises(ValueError, match=message):
+    DebiasedLoss(tfr.keras.losses.PairwiseHingeLoss(
+        lambda_weight=lambda_weight))
+
+
+def test_lambda_weights_that_a_softmax_would_not_heed_are_refused():
+  """TF-Ranking takes the weight without a word, and trains as without it."""
+  with pytest.raises(ValueError, match="TF-Ranking heeds `DCGLambdaWeight`"):
+    DebiasedLoss(tfr.keras.losses.SoftmaxLoss(
+        lambda_weight=tfr.keras.losses.PrecisionLambdaWeight(topn=2)))
 
 
 @pytest.mark.parametrize("wrapper", [UnbiasedLoss, InversePropensityLoss])
