@@ -15,11 +15,11 @@ from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.version import __version__
 
-# Loaded when they are first asked for: they bring readers, SciPy and plots.
+# Loaded on first use, since they bring readers, SciPy and plots.
 _ON_FIRST_USE = ("data", "evaluation", "experiments", "fit_log", "logged_order",
                  "methods", "pipeline", "simulation", "trainer")
 
-# Where 0.1.0 had these metrics.
+# The name of this module in 0.1.0.
 counterfactual_metrics = metrics
 sys.modules[f"{__name__}.counterfactual_metrics"] = metrics
 

@@ -25,16 +25,17 @@ from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.feedback import TensorLike
 
-# The columns of the counters: batches, items outside of the tables, pairs with
-# different feedback, pair weight, and what clipping took away from it. What an
-# update returns has one more: batches that were not finite, and left out.
+# The columns of the counters: batches, items outside of the tables, pairs (or
+# clicks) to learn from, the sum of their weights, and the weight that clipping
+# took away. What `update` returns has one more: batches that were left out,
+# since they were not finite.
 BATCHES, OVERFLOW, PAIRS, WEIGHT, CLIPPED, SKIPPED = range(6)
 NUM_COUNTERS = 5
 _OVERFLOW = ("mask", "pool", "error")
 
 
 class Steps(NamedTuple):
-  """How far an update goes; `LearningLayer.update` says what the parts are."""
+  """The arguments of `LearningLayer.update`, which explains them."""
 
   step_size: tf.Tensor
   step_decay: tf.Tensor
@@ -43,12 +44,12 @@ class Steps(NamedTuple):
 
 
 class _Unsaved(NamedTuple):
-  """What no file holds of a layer; Keras does not look into an object of this.
+  """The state of a layer that is not saved with it.
 
   Attributes:
     gate: a variable, 1 while E steps count and 0 otherwise.
     skipped: a variable, the batches left out since the last update.
-    update: gives the compiled M step of a kind of averaging.
+    update: a function from the kind of averaging to the compiled M step.
   """
 
   gate: tf.Variable
@@ -82,17 +83,17 @@ class LearningLayer(tf.keras.layers.Layer):
     self.num_positions = checks.check_count("num_positions", num_positions)
     self.num_contexts = checks.check_count("num_contexts", num_contexts)
     self.overflow = overflow
-    # Set when something promises to call `update`; the loss looks at it when it
-    # is traced, to notice a forgotten callback.
+    # Set by whatever will call `update`. The loss reads it while its gradient
+    # is traced, to warn of a forgotten callback.
     self.is_updated_by_em = False
-    # Whether the gate is open, for those who must not ask the device.
+    # Whether the gate is open, known without waiting for the device.
     self.is_collecting = False
     self.built = True
     self.num_updates = self._parameter("num_updates", 0.0)
-    # The gate's old place among the weights, for the sake of files: it is not
-    # saved any more, so that nobody can restore an open one.
+    # Unused: earlier versions saved the gate here, and their files must load.
+    # The gate itself is not saved any more, so no file can restore it open.
     self._parameter("collect", 0.0)
-    # In a function, since Keras looks for variables in a tuple.
+    # Wrapped in a function: in a tuple, Keras would find and save variables.
     self._unsaved = functools.partial(_Unsaved, tf.Variable(
         0.0, trainable=False, name="gate",
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA), tf.Variable(
@@ -109,9 +110,9 @@ class LearningLayer(tf.keras.layers.Layer):
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
   def _create_sums(self, shapes, averaged):
-    """Creates an accumulator for each shape, and averages of those named."""
-    # In the same order in all processes, which a set of strings is not: workers
-    # exchange the initial values of their variables one by one.
+    """Creates an accumulator a shape, and running means of those `averaged`."""
+    # Sorted, since a set of strings has another order in each process, and
+    # workers exchange the initial values of their variables one by one.
     self._averages = {
         key: self._parameter(f"average_{key}", np.zeros(shapes[key]))
         for key in sorted(averaged)}
@@ -129,7 +130,8 @@ class LearningLayer(tf.keras.layers.Layer):
     Args:
       store: the arrays by name, as Keras has them.
     """
-    # Of an accumulator each replica gets its part, and HDF5 cannot be divided.
+    # Assigning an accumulator divides the value by the number of replicas,
+    # which arrays can do, and data sets of HDF5 cannot.
     super().load_own_variables(
         {key: np.asarray(store[key]) for key in store.keys()})
 
@@ -144,14 +146,17 @@ class LearningLayer(tf.keras.layers.Layer):
               loss: Optional[tf.Tensor] = None) -> None:
     """Adds the sums of an E step, if a training step is under way.
 
-    A batch with a loss or a sum that is not finite, or with a sum of squares
-    that is not, is left out: one NaN would be in all later averages.
+    A batch is left out if its loss, one of its sums or the sum of their squares
+    is not finite: one NaN would stay in all later averages.
 
     Args:
-      sums: a dict of tensors, as the accumulators of the layer: of a
-        `PositionBias` "pointwise" `[C * K, 5]`, "calibration" `[2]`, "counters"
-        `[5]`, and with learned pairwise trust bias "trust" `[C * K, K, 4]`.
-      loss: a scalar, that of the batch, if any.
+      sums: a dict of tensors, with names and shapes of the layer's
+        accumulators, of which "counters" `[5]` is always one. A `PositionBias`
+        has "pointwise" `[C * K * D, 5]` and "calibration" `[2]` (with
+        `trust_bias="auto"` both for each of S hypotheses, named by their
+        suffix, and "log_likelihood" `[S]`), and with learned pairwise trust
+        bias "trust" `[C * K, K, 4]`. A `PositionTables` has "tables".
+      loss: the loss of the batch, a scalar; None to look at the sums only.
     """
     size = tf.linalg.global_norm(list(sums.values()))
     if loss is not None:
@@ -166,13 +171,13 @@ class LearningLayer(tf.keras.layers.Layer):
         tf.where(is_finite, tf.zeros_like(share), share)))
 
   def only_while_collecting(self, values: tf.Tensor) -> tf.Tensor:
-    """The tensor while EM runs, zeros otherwise."""
+    """The tensor while the gate is open, zeros otherwise."""
     return tf.where(self._unsaved().gate > 0, values, tf.zeros_like(values))
 
   def not_restored(self) -> list[str]:
     """Names of the parameters that the last restored checkpoint lacked.
 
-    Empty without a checkpoint, and for one without anything of this layer.
+    Empty if no checkpoint was restored, or one that does not have this layer.
     """
     return keras_guards.not_restored(
         self.num_updates, self._learned_variables())
@@ -205,17 +210,17 @@ class LearningLayer(tf.keras.layers.Layer):
 
   def update(self, step_size: float = 0.05, step_decay: float = 0.05,
              averaging: str = "statistics", warmup: int = 20) -> tf.Tensor:
-    """New values from the sums collected so far; of EM it is the M step.
+    """The M step: new values from the sums collected so far.
 
-    It is one call of a compiled function, and reads nothing from the device. Of
-    several batches it makes one step as long as theirs together.
+    It is one call of a compiled function, and reads nothing from the device.
+    Sums of several batches give one step as long as a step for each of them.
 
     Args:
       step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
         (20).
       step_decay: its exponent, kappa.
-      averaging: `"statistics"` or, of a `PositionBias`, `"parameters"`, see
-        `core.em`.
+      averaging: `"statistics"`, or for a `PositionBias` also `"parameters"`,
+        see `core.em`.
       warmup: batches over which a click-rate start is gathered.
 
     Returns:
@@ -227,7 +232,7 @@ class LearningLayer(tf.keras.layers.Layer):
         tf.constant([step_size, step_decay, warmup], tf.float32))
 
   def _compile_update(self, averaging):
-    """The M step as a graph of its own, since each layer has its variables."""
+    """Compiles the M step, which is bound to the variables of this layer."""
     return tf.function(
         functools.partial(self._update, averaging), autograph=False
     ).get_concrete_function(tf.TensorSpec([3]))
@@ -247,15 +252,19 @@ class LearningLayer(tf.keras.layers.Layer):
     return tf.cond(counters[BATCHES] > 0, move, lambda: counters)
 
   def curves(self) -> dict[str, np.ndarray]:
-    """What to watch: `[C, K]` numpy arrays by name."""
+    """The curves for the logs: `[C, K]` numpy arrays by name."""
     raise NotImplementedError
 
   def tables(self) -> dict[str, np.ndarray]:
-    """What of `curves` moves: `[C, K]` numpy arrays by the same names."""
+    """The tables behind `curves`, by the same names.
+
+    Logs tell how far they moved in an epoch: relative curves would change in
+    all places where position 1 changes.
+    """
     return self.curves()
 
   def scalars(self) -> dict[str, float]:
-    """What else to watch: numbers by name."""
+    """Further numbers for the logs, by name."""
     return {}
 
   def _learned_variables(self):
@@ -273,20 +282,21 @@ class LearningLayer(tf.keras.layers.Layer):
 
 
 class PositionTables(LearningLayer):
-  """Tables by position that belong to a loss, and not to the model.
+  """Tables by position that a loss learns, such as a baseline's.
 
-  No optimizer has to know them, and they are saved with the model.
+  They are not the model's, so no optimizer trains them, but they are saved
+  with it.
 
   Args:
     num_positions: K, the positions of a table.
     num_contexts: C, one table for each context id of the packed feedback.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` raises when the epoch ends.
-    tables: the starting value of each table by its name, an attribute of the
-      layer: a variable `[C, K]`.
+    tables: the starting value of each table by its name. The layer has a
+      variable `[C, K]` of that name as an attribute.
     num_sums: columns of the sums that a training step adds.
-    is_averaged: keep running means of the sums, `averages` `[C * K, num_sums]`.
     name: the layer's name.
+    is_averaged: keep running means of the sums, `[C * K, num_sums]`.
 
   Raises:
     ValueError: if an argument is out of range.
@@ -325,7 +335,7 @@ class PositionTables(LearningLayer):
 
     Args:
       sums: `[C * K, num_sums]`.
-      num_batches: how many batches they are of.
+      num_batches: how many batches they add up.
       rate: the share of a full step to take.
     """
     raise NotImplementedError
@@ -335,7 +345,10 @@ class PositionTables(LearningLayer):
     return tf.reshape(column, [self.num_contexts, self.num_positions])
 
   def _learned(self, values):
-    """`[C, K]` values for users: `[K]` if there is but one context."""
+    """`[C, K]` values for users: `[K]` if there is a single context.
+
+    Warns if nothing has been learned yet.
+    """
     if self.num_updates.numpy() == 0:
       warnings.warn(
           f"These values of {self.name!r} are where it starts: nothing has "
@@ -361,13 +374,13 @@ class Learned(NamedTuple):
     losses: `[B, L]`, before item weights.
     sums: a function without arguments that gives what the batch adds to the
       layer's accumulators, a dict of tensors without "counters". It is called
-      when the losses are there and the memory of their pairs is free again.
+      after the losses are computed, when the memory of their pairs is free.
     pairs: how many observations there were to learn from: clicks, or pairs of
       different feedback.
-    weight: the sum of debiasing weights, 0 for a loss without any.
-    clipped: what clipping took away from it.
-    reduced: a scalar that is added to the reduced losses, of a loss that has a
-      reduction of its own; or None.
+    weight: the sum of the debiasing weights, 0 for a loss without any.
+    clipped: the weight that clipping took away.
+    reduced: a part of the loss that is already reduced to a scalar, and is
+      added to the reduced `losses`; or None.
   """
 
   losses: tf.Tensor
@@ -381,11 +394,11 @@ class Learned(NamedTuple):
 class LearningLoss(tf.keras.losses.Loss):
   """A loss with a layer that learns from the same batches.
 
-  A loss of this kind implements `_learn`, and `_options` for its config.
+  A subclass implements `_learn`, and `_options` for its config.
 
   Args:
     position_bias: a `LearningLayer`.
-    layer_class: what it has to be.
+    layer_class: the class that it must have.
     reduction: as in Keras; the mean is over valid items of all replicas.
     name: the loss's name.
 
@@ -393,9 +406,10 @@ class LearningLoss(tf.keras.losses.Loss):
     ValueError: if the layer is none of that class.
   """
 
-  # The heads that `y_pred` must have; None for any number.
+  # How many heads `y_pred` must have; None for any number.
   num_heads: Optional[int] = 1
-  # Whether the mean is over item weights instead of valid items.
+  # Whether the mean divides by the sum of item weights, and not by the number
+  # of valid items.
   normalize_weights = False
   # Whether there are debiasing weights, of which some may be clipped.
   has_weights = True
@@ -489,14 +503,14 @@ class LearningLoss(tf.keras.losses.Loss):
 
 
 def learning_losses(loss: Any) -> list[LearningLoss]:
-  """The losses that learn, in what a model was compiled with.
+  """Finds the losses that learn among those that a model was compiled with.
 
   Args:
-    loss: a Keras loss, or lists and dicts of them; those that a loss has as
-      its attributes count, too.
+    loss: a Keras loss, or lists and dicts of them. Losses that are attributes
+      of a loss are found, too.
 
   Returns:
-    A list, of dicts by the order of their keys.
+    A list; dicts are searched in the order of their sorted keys.
 
   >>> learning_losses({"click": "mse"})
   []
@@ -536,9 +550,9 @@ def reduce(losses: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor,
       number of valid items.
 
   Returns:
-    A scalar, or `[B, L]` with NONE. The scalar has the gradient of this
-    replica's items; the values of a sum add up to it over the replicas, those
-    of a mean are the mean in each.
+    A scalar, or `[B, L]` with NONE. On each of several replicas the scalar has
+    the gradient of its own items, and as value the mean over all replicas, or
+    an equal part of the sum over all of them.
 
   >>> mask = tf.constant([[True, False]])
   >>> float(reduce(tf.constant([[4.0, 9.0]]), mask, tf.cast(mask, tf.float32),

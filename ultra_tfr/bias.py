@@ -1,4 +1,4 @@
-"""What is known of positions, and taking it out of feedback."""
+"""Position bias as plain values, and taking it out of feedback."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from ultra_tfr.core import positions as positions_lib
 from ultra_tfr.hypotheses import SIMPLEST
 
 # Cap of inverse propensities, relative to position 1, where held-out feedback
-# judges a ranker: larger ones add more noise than they take bias away.
+# judges a ranker: larger ones add more noise than they remove bias.
 MAX_WEIGHT = 20.0
 
 
@@ -23,17 +23,17 @@ def debiased_feedback(
     max_weight: Optional[float] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
-  Of several hypotheses those of the likeliest; where that says that users
-  browse, given the clicks above. These are not known of a mean of clicks, which
-  is taken for the mean of its positions.
+  Of several hypotheses the likeliest counts. Where that one says that users
+  browse, propensities depend on the clicks above an item. A mean of clicks does
+  not tell these, so there the mean propensities of each position are taken.
 
   Args:
     position_bias: a `PositionBias`.
     feedback: `[B, L]`, as `unpack_feedback` gives it, and so are the others.
     positions: `[B, L]`.
     contexts: `[B, L]`.
-    has_noise: whether p0 is taken off, of a layer that has it. It is a
-      chance of clicks, so feedback must be 0 or 1, or a mean of that.
+    has_noise: whether p0 is subtracted, if the layer has it. It is a chance of
+      a click, so then feedback must be 0 or 1, or a mean of such values.
     max_weight: cap of the weights relative to position 1, or None.
 
   Returns:
@@ -70,14 +70,14 @@ def debiased_feedback(
 
 
 def at_most_one(examination: Any) -> Any:
-  """A curve that may be relative, scaled to probabilities; others as they are.
+  """Scales a curve relative to position 1 down to probabilities, if need be.
 
   Args:
     examination: None, a number, or a curve `[K]` or `[C, K]`. Contexts keep
       their proportions.
 
   Returns:
-    What was given, over its largest value if that is above 1.
+    What was given, divided by its largest value if that is above 1.
 
   >>> at_most_one([1.0, 1.25, 0.5]).tolist()
   [0.8, 1.0, 0.4]
@@ -121,20 +121,21 @@ def check_known_trust(trust_bias: Optional[str], examination: Any,
 
 
 def known_arguments(layer: Any) -> dict[str, Any]:
-  """Arguments of a `PositionBias` that is given what this one has now.
+  """Arguments for a `PositionBias` that is fixed to the values of another.
 
   Args:
-    layer: a `PositionBias`.
+    layer: the other `PositionBias`.
 
   Returns:
-    A dict.
+    A dict of arguments of the constructor.
   """
   relevant, irrelevant = layer.click_tables()
   arguments = {
       "num_positions": layer.num_positions, "num_contexts": layer.num_contexts,
       "overflow": layer.overflow, "examination": relevant.numpy()}
   if irrelevant is not None:
-    # p0 as a share of p1, which is identified only times examination.
+    # Only products with examination are identified, so p1 goes there, and e-
+    # is p0 as a share of p1.
     return {**arguments, "trust_bias": "position", "trust_positive": 1.0,
             "trust_negative": np.minimum(
                 tf.math.divide_no_nan(irrelevant, relevant), 1.0)}
@@ -151,18 +152,19 @@ class Bias:
 
   Attributes:
     method: its name.
-    click_relevant: `[C, K]`, p1: theta, or with trust bias theta times it. Of
-      several hypotheses it is that of the likeliest, and so are the others.
+    click_relevant: `[C, K]`, p1: theta, or with trust bias by position theta
+      e+. This and all below are those of the likeliest hypothesis, if there
+      are several.
     click_irrelevant: `[C, K]`, p0, or None.
     trust_positive: `[C, K, K]`, or None.
     trust_negative: `[C, K, K]`, or None.
     browsing_relevant: `[C, K, D]`, p1 by distance to the last click above, see
-      `core.positions.browsing_slots`; None if the position decides.
+      `core.positions.browsing_slots`; None unless users browse.
     browsing_irrelevant: `[C, K, D]`, p0 likewise, or None.
-    hypotheses: of `PositionBias.hypotheses`, or None.
-    relevance_head: which of the model's relevance logits goes with it.
-    fixed_to: where the examination is from, if it was given; None if it was
-      estimated.
+    hypotheses: what `PositionBias.hypotheses` says, None for a single one.
+    relevance_head: the index of the relevance logit that goes with them.
+    fixed_to: the source of the examination, in words, if it was given; None if
+      it was estimated.
 
   >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4]]))
   >>> Bias.from_config(bias.to_config()).click_relevant.tolist()
@@ -205,7 +207,7 @@ class Bias:
         likeliest.
     """
     def plain(values):
-      # As JSON holds them: what is saved is what was used.
+      # As JSON holds them, so a loaded model computes with the same numbers.
       return None if values is None else values.numpy().astype(np.float64)
 
     model = layer.models[layer.likeliest if head is None else head]
@@ -228,15 +230,15 @@ class Bias:
 
   @classmethod
   def simplest_of_layer(cls, method: str, layer: Any) -> Optional["Bias"]:
-    """The values by users who look at each position by itself.
+    """The values of the hypothesis that users look at each position by itself.
 
     Args:
       method: its name.
       layer: a `PositionBias`.
 
     Returns:
-      A `Bias`; None if they are the likeliest of the layer's hypotheses, or
-      are not among several.
+      A `Bias`; None if that hypothesis is the likeliest or the only one, so
+      that `of_layer` gives it, or if the layer does not have it.
     """
     names = [model.hypothesis.name for model in layer.models]
     if len(names) == 1 or SIMPLEST not in names or (
@@ -246,9 +248,9 @@ class Bias:
 
   @property
   def predicts_clicks(self) -> bool:
-    """Whether an item has a chance of a click by itself.
+    """Whether it gives each item a chance of a click.
 
-    It has none where pairs of items are trusted.
+    Pairwise trust bias does not: it is a model of pairs of items.
     """
     return self.trust_positive is None
 

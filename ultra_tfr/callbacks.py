@@ -1,4 +1,4 @@
-"""The callback of all that learns: when it moves, and by how much."""
+"""The callback that runs the M step of every layer that learns by EM."""
 
 from typing import Any
 from typing import Literal
@@ -21,27 +21,31 @@ class PropensityEM(tf.keras.callbacks.Callback):
   The loss has added the sums of its E step to accumulators of the bias layer;
   this callback runs the M step on them, so bias estimation and training share
   one `fit`. Validation, inside `fit` or not, never reaches the estimates, nor
-  does a training step that was interrupted. It serves every loss whose layer
-  learns so, those of `ultra_tfr.baselines` too.
+  does a training step that was interrupted. The callback serves every loss with
+  such a layer, also those of `ultra_tfr.baselines`.
 
   The M step is one compiled call, and nothing is read from the device before
   the end of an epoch. With `steps_per_execution=n` of the model, or
   `update_every=n`, it runs after n batches: the E step of each of them sees
-  tables that are up to n batches old, and the M step goes as far as n smaller
-  ones would together.
+  tables that are up to n batches old, and one M step goes as far as n M steps
+  of one batch each.
 
-  At the end of each epoch the logs, and so `History` and TensorBoard, get the
-  curves of the layer, as `examination_1` .. `examination_K` (relative to
-  position 1), with `examination_change` (the largest change of theta in the
-  epoch), the share of each hypothesis about the users if there are several
-  (`hypothesis_trust` and so on), for a loss with weights `weight_clipped`
-  (the share of them that `max_weight` took away), and `batches_skipped`: those
-  whose loss or sums were not finite. They are left out of the estimates, with
-  one warning; what becomes of the model is up to the optimizer, as with any
-  loss. (Of replicas only those with such values are left out, so there may be
-  parts of a batch.) A loss that hardly falls
-  while these still move is no failure: the loss moves with the propensities.
-  Watch these and a ranking metric instead.
+  At the end of each epoch the logs, and so `History` and TensorBoard, get:
+
+  *   the curves of the layer, as `examination_1` .. `examination_K` (relative
+      to position 1), and `examination_change`, the largest change of theta in
+      the epoch;
+  *   the share of each hypothesis about the users, if there are several
+      (`hypothesis_trust` and so on);
+  *   for a loss with weights `weight_clipped`, the share of their sum that
+      `max_weight` took away;
+  *   `batches_skipped`, the batches whose loss or sums were not finite. They
+      are left out of the estimates, with one warning; what becomes of the model
+      is up to the optimizer, as with any loss. Of several replicas only those
+      with such values are left out, so the number may be a fraction.
+
+  The loss moves with the propensities, so while they move a loss that hardly
+  falls is no failure. Watch them and a ranking metric instead.
 
   Where several losses of a model have bias layers, all are updated, and the
   names in the logs begin with those of the layers. `EarlyStopping` with
@@ -61,7 +65,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
     warmup: batches over which a click-rate start is gathered.
     update_every: batches between M steps; the end of an epoch brings one, too.
     partial_restore: whether parameters that a restored checkpoint lacks, such
-      as those of trust bias, keep their starting values; else it is an error.
+      as those of trust bias, keep their starting values; if False, a checkpoint
+      that lacks some is an error.
 
   Raises:
     ValueError: if an argument is out of range, or the bias layer is not that
@@ -71,9 +76,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
   Without `fit` a loop does the same (examples/custom_loop.py):
 
       for features, feedback in batches:
-        bias.start_collecting()  # The gate: the loss's E step counts.
+        bias.start_collecting()  # From here on E steps of the loss count,
         train_step(features, feedback)
-        bias.stop_collecting()  # Evaluation must not.
+        bias.stop_collecting()  # and from here on not: evaluation must not.
         bias.update()  # The M step; arguments as here.
 
   Its checkpoint is `tf.train.Checkpoint(model=model, optimizer=optimizer,
@@ -99,7 +104,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
         "averaging": averaging,
         "warmup": checks.check_not_negative("warmup", warmup)}
     self._warned: set[str] = set()
-    # The last batch of the epoch that was learned from.
+    # The batch of this epoch after which the last M step ran.
     self._last_batch = -1
 
   def set_model(self, model: tf.keras.Model) -> None:
@@ -120,8 +125,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
           f"of the model's loss, {found[0].name!r}: its estimates would change "
           "nothing. Give both the same object.")
     self._check_strategy(own)
-    # Otherwise no checkpoint and no saved model would hold what is learned, be
-    # it by this callback or by another one of the same `fit`.
+    # All layers that learn are attached to the model, also those of another
+    # callback of this `fit`: otherwise checkpoints and saved models lack them.
     given = [other.position_bias
              for other in keras_guards.callbacks_of_fit(model)
              if isinstance(other, PropensityEM) and other.position_bias]
@@ -139,15 +144,15 @@ class PropensityEM(tf.keras.callbacks.Callback):
           layer, self._rule, f"{layer.name}_" if len(together) > 1 else "",
           not users or any(loss.has_weights for loss in users)))
       if layer.is_collecting and keras_guards.running_fits(model) == 1:
-        # A `fit` before this one was interrupted within a step, and who knows
-        # what came through the gate since.
+        # An earlier `fit` was interrupted within a step and left the gate open,
+        # so the sums may hold anything.
         layer.stop_collecting()
         layer.take_sums()
 
   def _check_strategy(self, layers):
     """Raises a `ValueError` if layers do not fit the model's strategy."""
     strategy = self.model.distribute_strategy
-    # Without this Keras would refuse a few lines later, without a remedy.
+    # Keras would refuse this strategy, too, but without naming a remedy.
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
       raise ValueError(
           f"`{type(self).__name__}` needs all workers to train in step, and "
@@ -161,7 +166,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
             "`with strategy.scope():`, as the model.")
 
   def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-    """Applies what a restored checkpoint left pending."""
+    """Checks a restored checkpoint, and learns from sums that it left pending.
+    """
     del logs
     keras_guards.refuse_class_weight(self.model)
     for updates in self._updates:
@@ -180,7 +186,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
           [updates.layer for updates in self._updates], restorers))
 
   def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
-    """Lets a training step go on in which this `fit` was called."""
+    """Opens the gate again if a training step of an outer `fit` goes on."""
     del logs
     for updates in self._updates:
       if updates.is_within_step:
@@ -226,7 +232,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
       self._tell_divergence()
 
   def _tell_divergence(self):
-    """Warns if it is not just a batch that the loss was no number of."""
+    """Warns if weights of the model, and not just a loss, are not finite."""
     if not all(np.all(np.isfinite(weight.numpy()))
                for weight in self.model.trainable_weights):
       self._warn_once(None, (
@@ -242,7 +248,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
 
 class _Updates:
-  """The M steps of one layer, and what an epoch of them says.
+  """Runs the M steps of one layer, and reports on each epoch of them.
 
   Args:
     layer: a `base.LearningLayer`.
@@ -257,11 +263,11 @@ class _Updates:
     # Whether a step of a `fit` around this one is under way.
     self.is_within_step = False
     self._rule, self._prefix, self._has_weights = rule, prefix, has_weights
-    # Of the epoch, on the device: the counters' sums, and their largest values.
+    # The sums and the largest values of the epoch's counters, on the device.
     self._totals, self._largest = _no_counters(), _no_counters()
 
   def begin(self):
-    """What is pending from before is learned from."""
+    """Learns from sums that are pending, such as those of a checkpoint."""
     self._totals, self._largest = _no_counters(), _no_counters()
     self.is_within_step = self.layer.is_collecting
     self.layer.stop_collecting()
@@ -278,9 +284,10 @@ class _Updates:
     """The last M step of an epoch.
 
     Returns:
-      A tuple of a dict for the logs and what to tell, see `_problems`.
+      A tuple of a dict for the logs and the sentences of `_problems`.
     """
-    # A data set that ends within an execution leaves the gate open, and sums.
+    # A data set that ends within an execution of several steps leaves the gate
+    # open and sums pending.
     self.layer.stop_collecting()
     self.update()
     totals, largest = self._totals.numpy(), self._largest.numpy()
@@ -318,8 +325,8 @@ class _Updates:
     elif not totals[base.BATCHES]:
       yield (
           f"No batch of this epoch reached the bias layer {self.layer.name!r}: "
-          "no loss that was called while training has it; give it to the loss "
-          "of the training step.")
+          "no loss that was called in a training step uses it; give it to the "
+          "loss of the training step.")
     if totals[base.BATCHES] and not totals[base.PAIRS]:
       yield (
           "No list of this epoch had feedback to learn from, such as two items "
@@ -358,7 +365,7 @@ class _FollowBestWeights(tf.keras.callbacks.Callback):
     self._values = {}
 
   def on_epoch_end(self, epoch, logs=None):
-    """Remembers the epoch, and those that may still be the best."""
+    """Keeps the values of this epoch, and of those that may be the best."""
     del logs
     self._values[epoch] = [layer.get_weights() for layer in self._layers]
     first = min(restorer.best_epoch for restorer in self._restorers)

@@ -1,6 +1,6 @@
-"""Checks of arguments: what a caller gave, as it is used, or a `ValueError`.
+"""Checks of arguments: each gives the value as it is used, or an error.
 
-All errors read "`name` must be .., but is ..; remedy."
+Errors are a `ValueError` that reads "`name` must be .., but is ..; remedy."
 """
 
 import os
@@ -9,12 +9,12 @@ from typing import Optional
 
 import numpy as np
 
-# What a ranker of a click log is in: its description, and its weights.
+# The files of a saved `FittedLog`: its description, and its weights.
 FITTED_FILES = ("log.json", "training_model.keras")
 
 
 def memory() -> int:
-  """Bytes of memory of this machine, or a guess."""
+  """Bytes of memory of this machine; 16 GiB if the system does not tell."""
   try:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   except (AttributeError, OSError, ValueError):
@@ -22,7 +22,7 @@ def memory() -> int:
 
 
 def check_file(path: Any, kind: str) -> None:
-  """Raises a `FileNotFoundError` if a path is none of a file.
+  """Raises a `FileNotFoundError` unless a path is that of a file.
 
   Args:
     path: the path.
@@ -81,7 +81,7 @@ def plain(value: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-  """Whether a value is one real number, of NumPy too.
+  """Whether a value is one real number, of Python or NumPy; no boolean is.
 
   >>> is_number(np.float16(2)), is_number("2"), is_number(True)
   (True, False, False)
@@ -91,7 +91,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-  """A whole number, of NumPy too and such as 3.0, as an int.
+  """A whole number as an int, be it of Python or NumPy or written as 3.0.
 
   Args:
     name: of the argument.
@@ -322,7 +322,7 @@ def check_lists(name: str, values: Any,
   Args:
     name: of the argument.
     values: `[N, L]`.
-    shape: that of the feedback, which they must have; None for any.
+    shape: the shape of the feedback, which they must have; None for any.
 
   Returns:
     A float64 array `[N, L]`.

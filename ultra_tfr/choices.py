@@ -1,14 +1,14 @@
-"""What can be chosen by name, without the code that it stands for.
+"""The names that users can choose from, without the code behind them.
 
 The command line checks and explains names before it loads TensorFlow.
 """
 
 import warnings
 
-# What users give.
+# The kinds of feedback.
 FEEDBACK = ("click", "dwell")
 
-# The method that a known examination is for.
+# The method that takes a known examination.
 TAKES_EXAMINATION = "unbiased-ipw"
 
 # Names of `methods.METHODS`, and one line for people.
@@ -41,8 +41,8 @@ METHODS = {
     "baseline-v4": "V4: click by PAL, plus dwell with position added",
 }
 
-# Those that can be trained on a click log: they learn from feedback alone, with
-# a bias for each context or without one. Ours first, as help gives them.
+# Methods that can be trained on a click log: they learn from feedback alone,
+# with a bias for each context or without one. In the order of the help.
 FOR_LOGS = ("unbiased", "unbiased-bayes", "unbiased-ipw", "naive-pairwise",
             "paper-opt", "paper-bayes", "paper-ipw")
 
@@ -67,7 +67,7 @@ def resolve_method(name):
   """The name that a method has today.
 
   Args:
-    name: a key of `METHODS`, or of `ALIASES`, of which a warning tells.
+    name: a key of `METHODS`, or of `ALIASES`, which warns.
 
   Returns:
     A key of `METHODS`.

@@ -20,7 +20,7 @@ from ultra_tfr.commands import help_text
 
 
 class _Command(NamedTuple):
-  """What a command does, and a call of it."""
+  """What a command does, and an example of a call."""
   summary: str
   example: str
 
@@ -64,7 +64,8 @@ def run(argv=None):
     argv: the words of the command line, by default those of the process.
 
   Raises:
-    SystemExit: always; status 2 for a wrong call.
+    SystemExit: always; with status 2 without a known command, 1 for a wrong
+      flag or an error, and 130 or more if a signal ended it.
   """
   argv = list(sys.argv if argv is None else argv)
   name = argv[1] if len(argv) > 1 else None
@@ -121,35 +122,35 @@ def run(argv=None):
 
 
 def _end_by_signals(name):
-  """Lets signals that end the process do so as an interrupt, which cleans up.
+  """Makes signals end the process by an exception, so that it cleans up.
 
   Args:
     name: of the command.
   """
   def end(number, frame):
     del frame
-    signal.signal(number, signal.SIG_DFL)  # The second one at once.
+    signal.signal(number, signal.SIG_DFL)  # A second one ends it at once.
     print(f"\nultra-tfr {name}: ended by {signal.Signals(number).name}.",
           file=sys.stderr)
     raise SystemExit(128 + number)
 
   for kind in ("SIGTERM", "SIGHUP"):
     number = getattr(signal, kind, None)
-    # `nohup` ignores one, which so it stays.
+    # A signal that is ignored, as by `nohup`, stays ignored.
     if number and signal.getsignal(number) == signal.SIG_DFL and (
         threading.current_thread() is threading.main_thread()):
       signal.signal(number, end)
 
 
 def _sentence(error):
-  """What an error says, without a number."""
+  """An error in a sentence, without the system's error number."""
   if isinstance(error, OSError) and error.filename:
     return output.printable(f"{os.fspath(error.filename)}: {error.strerror}.")
   return output.printable(str(error))
 
 
 def _versions():
-  """What a report of a problem needs."""
+  """The versions that a report of a problem needs."""
   lines = [f"ultra-tfr {version.__version__}",
            f"Python {sys.version.split()[0]}"]
   for name in _DISTRIBUTIONS:

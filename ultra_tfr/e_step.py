@@ -90,7 +90,7 @@ class EStep:
           "`preference='tower'` needs a model with three heads, [lists, items, "
           f"3], but `y_pred` has {len(self._heads)}; add a preference head or "
           "take `preference='relevance'`.")
-    # Of S hypotheses, `[S, B, L]`; S is 1 if the users are known.
+    # p1 and p0 by each of S hypotheses, `[S, B, L]`; S is 1 unless `"auto"`.
     self._relevant, self._irrelevant, self._slots = (
         position_bias.click_parameters(batch.slots, self._clicked))
     self._relevance_heads = position_bias.relevance_logits(batch.heads)
@@ -156,9 +156,10 @@ class EStep:
   def item_weights(self) -> tuple[tf.Tensor, tf.Tensor]:
     """Debiasing weights of items, and what `max_weight` cut off, `[B, L]` each.
 
-    beta / pi of those with feedback, (1 - beta) / (1 - pi) of the others: their
-    expectations are beta and 1 - beta. Times theta_1, and of several hypotheses
-    what each of them says, as far as it is believed.
+    They are beta / pi of items with feedback, with the expectation beta, and
+    (1 - beta) / (1 - pi) of the others, with the expectation 1 - beta. Each is
+    multiplied by theta_1 of its hypothesis; of several hypotheses it is the
+    mean by their shares.
     """
     believed = self._bias.shares() * tf.sqrt(self._bias.scales())
     clicked, unclicked = (
@@ -174,7 +175,10 @@ class EStep:
             tf.where(self._clicked, cut, 0.0))
 
   def weight_power(self) -> Optional[tf.Tensor]:
-    """The power of weights while EM is young, None if it is always 1."""
+    """The power t / annealing of weights at batch t; None if it is always 1.
+
+    It is 1 before the first M step, since EM may never run.
+    """
     if not self._options.annealing or self._bias.is_fixed:
       return None
     batches = self._bias.num_updates
@@ -185,8 +189,9 @@ class EStep:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""
     weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
         self._batch.slots.lookup(self._bias.mean_relevance()))
-    # The loss weighs a pair by its first item. Here both orders count, so the
-    # second one has to count as well, or heavy items would be preferred.
+    # The loss multiplies a pair by the sample weight of its first item. Here
+    # both orders of a pair count, so that of the second has to count as well,
+    # or items with large sample weights would be preferred.
     own = self._batch.weights
     count = tf.reduce_sum(
         tf.cast(self._batch.mask, tf.float32), axis=1, keepdims=True)
@@ -198,10 +203,10 @@ class EStep:
   def head_losses(self) -> tf.Tensor:
     """Cross-entropy of the relevance and preference heads, `[B, L]`.
 
-    Of several hypotheses each trains its own relevance head; the one that all
-    share learns from each as far as that is believed. That of the preference
-    is the mean over the other items of the list, so that both heads learn at
-    the same pace whatever the list size.
+    Each hypothesis trains its own relevance head; a head that all share learns
+    from each hypothesis by its share. The loss of the preference head is the
+    mean over the other items of the list, so that both heads learn at the same
+    pace whatever the list size.
     """
     by_hypothesis = self._cross_entropy(self._posterior, self._relevance_heads)
     if self._bias.has_own_heads(self._heads):
@@ -209,8 +214,8 @@ class EStep:
     else:
       losses = tf.tensordot(self._bias.shares(), by_hypothesis, 1)
     if len(self._heads) < 2:
-      # The score learns relevance while EM needs it. The value stays that of
-      # the pairs, to be read as that of any other pairwise loss.
+      # The score is the relevance logit, so it learns relevance while EM runs.
+      # The value stays that of the pairs, comparable with other losses.
       losses = self._bias.only_while_collecting(
           losses - tf.stop_gradient(losses))
     if len(self._bias.models) == 1 and len(self._heads) > 2:
@@ -221,7 +226,7 @@ class EStep:
     return tf.where(self._batch.mask, losses, 0.0)
 
   def _preference_task(self):
-    """Targets, logits and pairs that the third head learns from."""
+    """Targets, logits and pairs of the third head, `[B, L, L]` each."""
     logits = self._preference_logits()
     if self._options.preference == "tower":
       targets = trust.preference_posterior(self.is_greater, self._pair_model)

@@ -1,9 +1,9 @@
 """What users may be like: hypotheses that a bias layer holds side by side.
 
-EM ends where it starts from, and no single model of users is right everywhere.
-So a `PositionBias` runs all of these in one training,
-each with tables and relevance logits of its own, and the likelihood of what
-users did tells which to believe.
+Where EM ends depends on where it starts, and no single model of users is right
+everywhere. So a `PositionBias` runs all hypotheses in one training, each with
+its own tables and relevance logits, and the likelihood of what users did tells
+which to believe.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import tensorflow as tf
 from ultra_tfr.core import examination
 from ultra_tfr.core import positions as positions_lib
 
-# Slots of a position where users browse: no click above, a click at each
-# distance up to 8, and further up.
+# Slots of a position where users browse: no click above it, the last click
+# above it at a distance of 1 to 8, and further away.
 NUM_DISTANCES = 10
 
 
@@ -29,9 +29,10 @@ class Hypothesis:
     browses: whether examination depends on the last click above, and not on
       the position alone.
     click_irrelevant: p0 at the start, as a share of p1.
-    initial_power: of the relative click rates by which theta starts. Where
-      users browse, click rates also fall since lists without a click so far
-      are those with little that is relevant: half of that is the start.
+    initial_power: the power of the relative click rates at which theta starts.
+      Where users browse, click rates fall for another reason, too: lists
+      without a click so far are those with few relevant items. So theta starts
+      at their square root there.
     words: what it says of users, in plain words.
   """
 
@@ -55,7 +56,8 @@ HYPOTHESES = (
                "where users look depends on where they clicked before, and "
                "they trust what stands high"),
 )
-# What browsing means if after a click examination is below this share.
+# What browsing amounts to if examination after a click is less than this share
+# of examination without one.
 _STOPS, _STOPPING = 0.2, "users stop after a click"
 
 
@@ -64,7 +66,7 @@ class ClickModel(NamedTuple):
 
   Attributes:
     hypothesis: a `Hypothesis`.
-    suffix: of the names of its variables and sums in the layer.
+    suffix: at the end of the names of its variables and sums in the layer.
     num_distances: D, slots of a position.
     variables: a dict by name: "examination" `[C, K * D]` and others.
   """
@@ -94,17 +96,18 @@ class ClickModel(NamedTuple):
     return name + self.suffix if name != "trust" else name
 
   def own(self, sums: dict[str, Any]) -> dict[str, Any]:
-    """What of the layer's sums is of this hypothesis, without the suffix."""
+    """The layer's sums of this hypothesis, under names without the suffix."""
     return {name: sums[self.key(name)]
             for name in ("pointwise", "calibration", "trust")
             if self.key(name) in sums}
 
   def by_position(self, name: str, seen: tf.Tensor) -> tf.Tensor:
-    """A table by position: means over the distances that were seen.
+    """A table by position: the mean over distances, by how often seen.
 
     Args:
       name: of the variable.
-      seen: running statistics `[C, K, D, 5]`, see `examination`.
+      seen: running statistics `[C, K, D, 5]`, see
+        `examination.pointwise_statistics`.
 
     Returns:
       `[C, K]`.
@@ -119,7 +122,7 @@ class ClickModel(NamedTuple):
     return tf.where(total > 0, mean, table[..., 0])
 
   def words(self, seen: tf.Tensor) -> str:
-    """What the hypothesis says, with what its tables found.
+    """What the hypothesis says of users, in the light of its learned tables.
 
     Args:
       seen: as in `by_position`.

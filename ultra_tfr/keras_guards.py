@@ -1,4 +1,4 @@
-"""What looks into Keras and TensorFlow where nothing public does."""
+"""Uses of Keras and TensorFlow internals, where nothing public will do."""
 
 import functools
 import inspect
@@ -33,9 +33,9 @@ def refuse_class_weight(model):
 
   Keras takes the argmax over the last axis of `y_true` for the class: the
   index of a click, or whether a position is larger than the feedback. It hands
-  the result on as ordinary sample weights, and tells callbacks nothing; so the
-  look is taken at the frame of Keras's own `fit`, and not at that of a user's
-  function of that name.
+  the result on as ordinary sample weights, and tells callbacks nothing. So this
+  reads the argument in the frame of Keras's own `fit`, never in that of a
+  user's function of that name.
 
   Args:
     model: the Keras model that is being trained.
@@ -90,8 +90,8 @@ def call_last(model, callback):
 def is_evaluating():
   """Whether a Keras model runs, or compiles, its `test_step`.
 
-  An interrupted `fit` tells no callback that it is over, and `evaluate` tells
-  those of a `fit` nothing: so a loss asks.
+  The callbacks of a `fit` hear neither of its interruption nor of an
+  `evaluate`, so the loss asks here.
 
   >>> is_evaluating()
   False
@@ -114,7 +114,7 @@ def attach(model, layers):
       model is restored.
   """
   for number, layer in enumerate(layers):
-    # The first has the name that it had when there could be but one.
+    # The first is named as in earlier versions, where there was only one.
     model._track_trackable(
         layer, f"position_bias_{number}" if number else "position_bias",
         overwrite=True)
@@ -155,7 +155,8 @@ def origin(tensor):
 def not_restored(reference, variables):
   """Names of the variables that the last restored checkpoint lacked.
 
-  TensorFlow numbers restores, and marks what each of them filled.
+  TensorFlow numbers restores, and marks each variable with the number of the
+  last one that filled it.
 
   Args:
     reference: a variable that every checkpoint of the layer has.
@@ -174,10 +175,10 @@ def not_restored(reference, variables):
 
 
 def serialize_layer(layer):
-  """The config of a loss's bias layer, unless it is bound for an HDF5 model.
+  """The config of a loss's bias layer, unless it is to be saved as HDF5.
 
-  Several losses and metrics of a model may have one layer: they have one when
-  the model is loaded, too. Whole-model HDF5 holds the weights of the model's
+  Losses and metrics of a model may share a layer, and they share one when the
+  model is loaded, too. A whole model in HDF5 holds the weights of the model's
   own layers only: what EM has learned would be lost without a word, and the
   file could not be loaded.
 
@@ -195,8 +196,9 @@ def serialize_layer(layer):
         "A whole model in HDF5 (`.h5`) cannot hold the propensities of "
         f"{layer.name!r}; save it as `.keras` or in a folder (SavedModel), or "
         "save the weights alone (`save_weights('model.weights.h5')`).")
-  # While Keras saves, what it sees again gets a number, by which all that have
-  # it share one object when loaded. The first description is without it.
+  # While Keras saves, an object that is serialised again gets a number, and
+  # all with one number become one object when loaded. The first description
+  # has no number, so it is thrown away.
   tf.keras.layers.serialize(layer)
   return tf.keras.layers.serialize(layer)
 
@@ -204,8 +206,8 @@ def serialize_layer(layer):
 def watch(loss, layer):
   """Passes a loss through, and warns if it is trained and nothing does EM.
 
-  Only training differentiates a loss, so the look is taken where the gradient
-  is traced: evaluation never warns, and the compiled step pays nothing.
+  Only training differentiates a loss, so the check runs while the gradient is
+  traced: evaluation never warns, and the compiled step pays nothing.
 
   Args:
     loss: a tensor.

@@ -25,7 +25,7 @@ from ultra_tfr.feedback import TensorLike
 AUTO: Literal["auto"] = "auto"
 _TRUST_BIAS = (AUTO, None, "position", "pairwise")
 _EXAMINATION_MODELS = (None, "position", "browsing")
-# Where EM starts theta at the most clicked position.
+# theta of the most clicked position where EM starts.
 INITIAL_SCALE = 0.9
 
 
@@ -39,15 +39,16 @@ class PositionBias(base.LearningLayer):
 
   Models of feedback (`trust_bias`):
 
-  *   `"auto"`: nobody knows what users are like. Four hypotheses run side by
-      side, see `ultra_tfr.hypotheses`: users who look at each position by
-      itself or browse, each with little and with much trust in what stands
-      high. Each has tables `p1`, `p0` and a relevance logit of its own, and
-      counts by the running likelihood of what users did, of each batch before
-      it was learned from. A model for it has five heads: the ranking score and
-      a relevance logit for each; with one relevance head, or scores alone, all
-      share that, each with a shift of its own. If `examination` is given there
-      is nothing to find out, and it is the position-based model.
+  *   `"auto"`: finds out what users are like. Four hypotheses run side by side
+      (two, if `examination_model` is given), see `ultra_tfr.hypotheses`: users
+      look at each position by itself, or browse, each with little or with much
+      trust in what stands high. Each hypothesis has tables of p1 and p0 and a
+      relevance logit of its own, and counts by how likely it made the feedback
+      of recent batches, judged before it learned from them. The model should
+      have a ranking score and a relevance logit for each, five heads in all.
+      With one relevance head, or scores alone, all hypotheses share that logit,
+      and each adds a shift of its own. If `examination` is given, there is
+      nothing to find out, and the layer is the position-based model.
   *   None: the position-based model. A relevant item gets feedback with the
       probability theta_k that position k is examined.
   *   `"position"`: relevant and irrelevant items get feedback with the
@@ -60,42 +61,43 @@ class PositionBias(base.LearningLayer):
     num_positions: K, the positions of the table.
     num_contexts: C, one table for each context id of the packed feedback.
     trust_bias: see above.
-    examination_model: on what examination depends: the `"position"`, or where
-      users click before they get there (`"browsing"`): the position and the
-      distance to the last click above it, `core.positions.browsing_slots`. A
-      distance seldom seen borrows from its position. None is both, each as a
-      hypothesis, with `trust_bias="auto"`, and otherwise the position.
+    examination_model: what examination depends on: the `"position"`; or, where
+      users browse (`"browsing"`), the position and the distance to the last
+      click above it, see `core.positions.browsing_slots`. A distance seldom
+      seen borrows from its position. None stands for both, as hypotheses, with
+      `trust_bias="auto"`, and for the position otherwise.
     examination: known propensities, `[K]` or `[C, K]`; then theta is not
       estimated. (theta- still is where EM runs: it depends on the items.) A
-      curve relative to position 1 may be above 1: it is scaled to at most 1.
+      curve relative to position 1 may exceed 1: it is scaled to at most 1.
     trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
       `trust_bias="position"`) or eps+_ij (a number or `[K, K]`, with
       `"pairwise"`).
     trust_negative: e-_k or eps-_ij likewise; given together with
       `trust_positive`, and with `"position"` also with `examination`.
     initial_examination: where EM starts: `"click_rate"` for the smoothed rate
-      of feedback by position in the first batches (where users browse its
-      square root), a number for a constant, or `[K]` or `[C, K]` values.
+      of feedback by position in the first batches (its square root where users
+      browse), a number for a constant, or `[K]` or `[C, K]` values.
     initial_scale: theta of the most clicked position at a click-rate start.
       Clicks fix theta times relevance only, so this fixes the scale.
     initial_click_irrelevant: p0 at the start, as a share of p1, with
       `trust_bias="position"`; None for 0.02. Where users trust what stands
       high, EM finds the truth from 0.3.
-    smoothing: observations that the mean click rate counts for at the start,
-      and the mean of a position in each of its distances.
+    smoothing: observations that the mean click rate counts for in the
+      click-rate start, and that the mean of a position counts for in each of
+      its distances.
     prior_clicks: clicks by which p1 of each position is drawn to a smooth curve
       through all, and p0 to 0, see `core.shrinkage.shrink_to_evidence`: for
-      small logs, 20 or so. The M step knows the last 20 batches or so; it has
-      to be more where these hold the same clicks several times.
+      small logs, 20 or so. The M step remembers the last 20 batches or so; if
+      these repeat the same clicks, take as many times more.
     min_examination: a floor for learned theta, and so a cap for weights.
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` raises when the epoch ends.
-    logged_order_weight: how much the logged order counts: in an
-      `UnbiasedPairwiseLoss` each pair also gets so many times the weight that
-      its positions alone would give it, see `core.weights.logged_order_weights`
-      (0 until EM has seen items). None leaves it out. A number is where
-      `ultra_tfr.logged_order.LoggedOrderGuard` starts; without that callback it
-      stays. It is saved with the layer.
+    logged_order_weight: how much the logged order counts: an
+      `UnbiasedPairwiseLoss` adds to the weight of each pair this many times the
+      weight that its positions alone would give it, see
+      `core.weights.logged_order_weights` (0 until EM has seen items). None
+      leaves it out. `ultra_tfr.logged_order.LoggedOrderGuard` starts there and
+      moves it; without that callback it stays. It is saved with the layer.
     name: the layer's name.
 
   Raises:
@@ -157,7 +159,7 @@ class PositionBias(base.LearningLayer):
       raise ValueError(
           "`initial_examination` must be 'click_rate', a number or values by "
           f"position, but is {initial_examination!r}.")
-    # Not an attribute: Keras would look for layers in a tuple.
+    # Wrapped in a function: in a tuple, Keras would find and save variables.
     self._models = functools.partial(tuple, [
         self._create_model(
             hypothesis, "" if trust_bias != AUTO else f"_{hypothesis.name}",
@@ -219,14 +221,14 @@ class PositionBias(base.LearningLayer):
              h.browses == (examination_model == "browsing")]
     if self.trust_bias == AUTO:
       return found
-    # A single one is that with little noise, unless its start is given.
+    # A single hypothesis starts with little click noise, unless told otherwise.
     share = initial_click_irrelevant
     return found[:1] if share is None else [
         dataclasses.replace(found[0], click_irrelevant=share)]
 
   def _create_model(self, hypothesis, suffix, examination, trust_positive,
                     trust_negative):
-    """Variables of one hypothesis, under names with that suffix."""
+    """Creates the `ClickModel` of a hypothesis and its variables."""
     num_distances = min(
         hypotheses_lib.NUM_DISTANCES, self.num_positions
     ) if hypothesis.browses else 1
@@ -261,7 +263,7 @@ class PositionBias(base.LearningLayer):
           ("trust_negative", trust_negative, 0.05)):
         start[argument] = checks.check_table(
             argument, default if value is None else value, pair_tables)
-    # Where one score serves as ranking score and as relevance logit.
+    # Added to a relevance logit that hypotheses or the ranking score share.
     start["relevance_shift"] = 0.0
     return hypotheses_lib.ClickModel(hypothesis, suffix, num_distances, {
         name: self._parameter(name + suffix, value)
@@ -269,13 +271,13 @@ class PositionBias(base.LearningLayer):
 
   @classmethod
   def fixed(cls, other: Any, name: str = "fixed_bias") -> Any:
-    """A layer that is given what another one has learned, as it is now.
+    """A layer that is fixed to what another one has learned so far.
 
-    For training in two stages: the bias from one model, the ranker by another.
+    For training in two stages: one model learns the bias, another the ranker.
 
     Args:
-      other: a `PositionBias`. Of several hypotheses it is the likeliest, and
-        where users browse the mean by position.
+      other: a `PositionBias`. Of several hypotheses the likeliest is taken, and
+        where users browse its means by position.
       name: the name of the new layer.
 
     Returns:
@@ -290,12 +292,12 @@ class PositionBias(base.LearningLayer):
 
   @property
   def models(self) -> tuple[hypotheses_lib.ClickModel, ...]:
-    """The hypotheses with their variables; one, but with `"auto"`."""
+    """The hypotheses with their variables; a single one unless `"auto"`."""
     return self._models()
 
   @property
   def has_click_irrelevant(self) -> bool:
-    """Whether irrelevant items are clicked, p0."""
+    """Whether the layer has p0, the chance of a click on an irrelevant item."""
     return self.trust_bias in (AUTO, "position")
 
   @property
@@ -352,8 +354,9 @@ class PositionBias(base.LearningLayer):
   def _support(self):
     """What speaks for each hypothesis, `[S]`: its evidence less its size.
 
-    Each parameter costs 1, as in Akaike's criterion: before relevance is
-    learned, many slots also tell lists with much that is relevant from others.
+    Each parameter, p1 and p0 of each slot, costs 1, as in Akaike's criterion.
+    Otherwise browsing would win too early: until relevance is learned, its many
+    slots also tell lists with many relevant items from others.
     """
     if len(self.models) == 1:
       return tf.zeros([1])
@@ -365,7 +368,7 @@ class PositionBias(base.LearningLayer):
     """theta squared of the most examined position, by hypothesis, `[S]`.
 
     That is the first one, if anything is clicked there. Where users browse it
-    is theta without a click above; of several contexts the mean.
+    is theta without a click above; with several contexts, of their mean.
     """
     return tf.stack([
         tf.square(tf.reduce_max(tf.reduce_mean(
@@ -375,15 +378,16 @@ class PositionBias(base.LearningLayer):
   def scale(self) -> tf.Tensor:
     """theta_1 squared, the one constant by which all pair weights are scaled.
 
-    See `scales` for another position than the first. With several hypotheses it
-    is their mean by `shares`: one constant for all pairs.
+    It is the mean of `scales` over the hypotheses, weighted by `shares`.
     """
     return tf.tensordot(self.shares(), self.scales(), 1)
 
   def mixture(self) -> tf.Tensor:
-    """What the pair weights of each hypothesis count for, `[S]`.
+    """The factor of each hypothesis in the sum of their pair weights, `[S]`.
 
-    By `shares`, each on its own scale: one means nothing to another hypothesis.
+    Each counts by its share and on its own scale: clicks identify theta up to
+    a constant only, and that differs by hypothesis. The sum is divided by
+    `scale`, with which the loss multiplies it.
     """
     return tf.math.divide_no_nan(
         self.shares() * self.scales(), self.scale())
@@ -421,16 +425,17 @@ class PositionBias(base.LearningLayer):
 
     Args:
       heads: `[B, L]` tensors, as in `feedback.split_heads`: the ranking score,
-        and a relevance logit for each hypothesis or for all.
+        and a relevance logit for each hypothesis, one for all, or none: then
+        the score is the logit.
 
     Returns:
       `[S, B, L]`.
 
     Raises:
-      ValueError: if the heads are neither.
+      ValueError: if it is another number of heads.
     """
     size = len(self.models)
-    # Of a single one there may be a preference head, too.
+    # With a single hypothesis there may be a preference head, too.
     if len(heads) not in (1, 2, 1 + size, 3 if size == 1 else 2):
       raise ValueError(
           f"`y_pred` must have {1 + size} heads for the layer {self.name!r}, a "
@@ -449,7 +454,7 @@ class PositionBias(base.LearningLayer):
   def click_tables(self) -> tuple[tf.Tensor, Optional[tf.Tensor]]:
     """p1 and p0 by position of the likeliest hypothesis.
 
-    Where users browse they are means over what was seen.
+    Where users browse they are means over the distances that were seen.
 
     Returns:
       A tuple of p1 `[C, K]` (theta without trust bias) and p0 `[C, K]`, if any.
@@ -463,7 +468,7 @@ class PositionBias(base.LearningLayer):
 
   @property
   def likeliest(self) -> int:
-    """The index of the hypothesis that speaks for the layer."""
+    """The index of the likeliest hypothesis, whose values the layer reports."""
     return int(np.argmax(self._support().numpy()))
 
   def hypotheses(self) -> dict[str, dict[str, Any]]:
@@ -471,8 +476,8 @@ class PositionBias(base.LearningLayer):
 
     Returns:
       A dict by name: "words" says what it means, "share" how far it is
-      believed, and "behind" how much less likely it made the last feedback
-      than the likeliest: the difference of running log-likelihoods, less 1 for
+      believed, and "behind" how much less likely it made recent feedback than
+      the likeliest: the difference of running log-likelihoods, each less 1 for
       each parameter. Below about 3 nothing is decided.
     """
     shares = self.shares().numpy()
@@ -553,12 +558,13 @@ class PositionBias(base.LearningLayer):
     """The propensities as numpy arrays.
 
     Returns:
-      A dict, of the likeliest hypothesis if there are several. "examination":
-      relative to position 1, `[K]`, or `[C, K]` with
-      several contexts; theta/theta_1, with `trust_bias="position"` p1/p1_1.
-      "examination_unclicked": theta-/theta_1. With `trust_bias="position"`
-      also "click_relevant" p1 and "click_irrelevant" p0; with `"pairwise"`
-      "trust_positive" and "trust_negative", `[K, K]` or `[C, K, K]`.
+      A dict of arrays `[K]`, or `[C, K]` with several contexts, of the
+      likeliest hypothesis if there are several. "examination" is relative to
+      position 1: theta/theta_1, or p1/p1_1 with `trust_bias` `"auto"` or
+      `"position"`, which also have "click_relevant" p1 and "click_irrelevant"
+      p0. Without p0 there is "examination_unclicked", theta-/theta_1. With
+      `"pairwise"` there are also "trust_positive" and "trust_negative",
+      `[K, K]` or `[C, K, K]`.
     """
     if not self.is_fixed and self.num_updates.numpy() == 0:
       warnings.warn(

@@ -14,19 +14,19 @@ from ultra_tfr.feedback import unpack_feedback
 
 # Where the weight starts; a pair's own feedback has the weight 1.
 INITIAL_WEIGHT = 0.0625
-# It moves by this factor in between these bounds: with the upper one the ranker
-# learns the logged order for the most part, with the lower one nothing of it.
+# It moves by this factor between these bounds. At the upper one the ranker
+# mostly learns the logged order, at the lower one almost nothing of it.
 _FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 4.0
-# The ranker has to be ahead by this share of what the logged order is ahead of
-# its reverse. On simulated lists a trained one is ahead by .1 to .3 of that
-# where a ranker of few labels ordered them, and mostly by less than .06 where
-# one of all labels did.
+# The lead of the ranker over the logged order must be this share of the lead of
+# the logged order over its reverse. On simulated lists the lead of a trained
+# ranker ends at .1 to .3 of that if lists were ordered by a ranker of few
+# labels, and mostly below .06 if by one of all labels.
 _SHARE = 1 / 20
 # And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
-# p0 / p1 at the first position minus that of the others: trust in what stands
-# high. Without such trust it ends at .02 at most on simulated clicks, with it
-# at .15 and more.
+# p0 / p1 at the first position minus its mean at the others: users trust what
+# stands high if it is above this. On simulated clicks it ends at .02 at most
+# without such trust, and at .15 and more with it.
 _TRUST = 0.1
 
 
@@ -37,23 +37,24 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   can teach. So at the end of each epoch the ranker, the logged order and its
   reverse are judged by feedback that training does not see, with the
   propensities of the moment taken out (SNIPS DCG@10, as in
-  `ultra_tfr.evaluation.counterfactual`). If the ranker is ahead of the logged
-  order by more than a twentieth of what that is ahead of its reverse, and by a
-  standard error more, the weight of the logged order is halved; else it is
-  doubled, between 1/64 and 4. Under a logged order that says little of
-  relevance the weight is soon negligible; one that can hardly be bettered is
-  what the ranker learns for the most part.
+  `ultra_tfr.evaluation.counterfactual`). If the lead of the ranker over the
+  logged order is larger than a twentieth of the lead of the logged order over
+  its reverse, and by a standard error, the weight of the logged order is
+  halved; else it is doubled, between 1/64 and 4. So a logged order that says
+  little of relevance soon counts for nothing, and one that can hardly be
+  bettered is mostly what the ranker learns.
 
   The judgement is as good as the propensities. Where users trust what stands
-  high, EM mostly finds a part of that trust only, and the logged order looks
-  better than it is. So with `trust_bias="position"` the weight is also halved
-  if clicks on irrelevant items gather at the first position.
+  high, EM mostly finds only a part of that trust, and the logged order looks
+  better than it is. So for a layer with p0 (`trust_bias` `"auto"` or
+  `"position"`) the weight is also halved if clicks on irrelevant items gather
+  at the first position.
 
-  Logs get `logged_order_weight`, and `val_lead`, how far the ranker is ahead
-  (NaN if there is no feedback to tell, and then the weight stays as it is).
-  EM does not depend on the weight where the model has a relevance head that
-  shares no layers with the ranking head. Put the callback before a
-  `BackupAndRestore`, which then has the weight of the same epoch.
+  Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
+  SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
+  EM does not depend on the weight if the model has a relevance head that shares
+  no layers with the ranking head. Put the callback before a `BackupAndRestore`,
+  which then saves the weight of the same epoch.
 
   Source: ours. That a logged order deserves to be kept until there is evidence
   against it is the idea of Oosterhuis & de Rijke, "Robust Generalization and
@@ -64,16 +65,16 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     validation_data: lists that training does not see, (inputs, y_true) or
       (inputs, y_true, weights) as a tuple, or a finite `tf.data.Dataset` or
       Python list of such batches, which is iterated each epoch. `y_true` is as
-      for the loss; where the same lists were shown several times it may be a
-      Python list, one for each visit. (Also the mean of them, but where users
-      browse a mean does not tell what they saw.) With several workers all must
-      be given the same.
+      for the loss. If the same lists were shown several times, it may be a
+      Python list with a `y_true` for each visit. (The mean of the visits will
+      do, too, but does not tell what browsing users saw.) All of several
+      workers must be given the same.
 
   Raises:
     ValueError: if the model's loss has no bias layer with
-      `logged_order_weight`, or no EM has run in the first epoch, or
-      `validation_data` gives no batches, or values that are no clicks to a bias
-      layer of clicks, or a score is no number.
+      `logged_order_weight`; if no EM has run in the first epoch; if
+      `validation_data` gives no batches, or feedback above 1 where the layer
+      has p0 and the loss takes binary feedback; or if a score is no number.
 
   >>> from ultra_tfr.callbacks import PropensityEM
   >>> from ultra_tfr.layers import PositionBias
@@ -169,9 +170,9 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
     gain: `[N]`, of each request.
 
   Returns:
-    How far the ranker is ahead in SNIPS DCG. NaN with a single request, without
-    feedback, or with no more of it than irrelevant items would get: then
-    nothing can be told, and the weight stays as it is.
+    The lead of the ranker over the logged order in SNIPS DCG. NaN for a single
+    request, and if there is no more feedback than irrelevant items would get:
+    then nothing can be told, and the weight stays as it is.
   """
   dcg, logged, reverse, gain = (
       np.asarray(part, np.float64) for part in (dcg, logged, reverse, gain))

@@ -1,4 +1,4 @@
-"""Keras losses: thin over `core`."""
+"""Keras losses that debias feedback, by pairs or in any TF-Ranking loss."""
 
 import copy
 import dataclasses
@@ -22,7 +22,7 @@ from ultra_tfr.core import weights as weights_lib
 from ultra_tfr.layers import PositionBias
 
 _PAIR_LOSSES = {"logistic": pairs.logistic_loss, "hinge": pairs.hinge_loss}
-# 2^31 - 1 is the largest exponential gain that is taken at its word.
+# The grade at which an exponential gain stops growing, at 2^31 - 1.
 _MAX_GRADE = 31.0
 
 
@@ -35,15 +35,16 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       loss = sum_{a, b: c_a > c_b} w_ab log(1 + exp(-(s_a - s_b)))
 
   The weight w_ab undoes that items were examined and trusted by their display
-  position (Ren et al., AAAI 2022, equations 11, 16 and 18). Which one depends
-  on the bias layer: without trust bias it is loss_IPW; with `"pairwise"` trust
-  bias Bayes-IPW; with `"position"` trust bias the closed form of
-  `core.weights.item_pair_weights`. `lambda_weight` makes it loss_opt. Weights
-  carry no gradient and are scaled by one constant, theta squared of the most
-  examined position (in general the first). The weight
-  uses P(c > 0), so any feedback >= 0 will do, clicks as well as dwell times.
-  A bias layer with `logged_order_weight` adds to all pairs what their positions
-  alone say of them.
+  position (Ren et al., AAAI 2022, equations 11, 16 and 18). Its form depends on
+  `trust_bias` of the bias layer: with None it is loss_IPW; with `"pairwise"`
+  Bayes-IPW; with `"position"` the closed form of
+  `core.weights.item_pair_weights`; with `"auto"` the closed forms of all
+  hypotheses, each counting by its share. `lambda_weight` makes it loss_opt.
+  Weights carry no gradient and are scaled by one constant, theta squared of the
+  most examined position (in general the first). The weight uses P(c > 0), so
+  any feedback >= 0 will do, clicks as well as dwell times. A bias layer with
+  `logged_order_weight` adds to all pairs what their positions alone say of
+  them.
 
   `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
@@ -54,7 +55,11 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   *   `[B, L, 2]`: ranking score and relevance logit. The relevance head learns
       from the E step, its cross-entropy is part of the loss; no gradient of it
       reaches the ranking head.
-  *   `[B, L, 3]`: also a head for the preference, see `preference`.
+  *   `[B, L, 1 + S]`: ranking score and a relevance logit for each of the S
+      hypotheses of a bias layer with `trust_bias="auto"` (S is 4, so five
+      heads).
+  *   `[B, L, 3]`: of any other layer also a head for the preference, see
+      `preference`.
 
   Pass `ultra_tfr.callbacks.PropensityEM()` to `fit`: without it the
   propensities stay where they start. While they move, the loss moves with
@@ -83,8 +88,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     examination_posterior: the form of P(e_b = 1 | c_a > c_b, c_b = 0):
       `"item"`, `"prior"` (exact for binary feedback) or `"position"` (the
       paper's equation 17; too small, since theta- has already seen c_b = 0).
-    max_weight: cap of pair weights after scaling, without what the logged
-      order adds.
+    max_weight: cap of pair weights after scaling; what the logged order adds
+      is not capped.
     temperature: scores are divided by it.
     normalize_trust: divide Bayes-IPW weights by eps+, which makes their
       expectation gamma rather than eps+ gamma.
@@ -97,14 +102,14 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       instead of their number, so that a list with weight 0 does not count in
       the mean.
     annealing: batches of EM over which pair weights grow from flat to full:
-      they are raised to the power t / annealing at batch t. What EM says at
-      first is far off, and weights that vary less teach a large ranker more.
-      Only after that are weights the ones that undo the bias; 0 for those from
-      the start. Without EM (it has not run, or nothing is to be estimated) they
-      are full.
+      they are raised to the power t / annealing at batch t. The first estimates
+      of EM are far off, and a large ranker learns more from weights that vary
+      less. Only after these batches do weights undo all of the bias; with 0
+      they do so from the start. Without EM (it has not run, or nothing is to be
+      estimated) they are full.
     seed: of the draws of `targets="sample"`.
-    reduction: as in Keras. The mean is over valid items (on lists without
-      padding TF-Ranking's value), over all replicas; SUM is TF-Ranking's SUM;
+    reduction: as in Keras. The mean is over the valid items of all replicas
+      (TF-Ranking's value on lists without padding); SUM is TF-Ranking's SUM;
       NONE gives `[B, L]`.
     name: the loss's name.
 
@@ -199,7 +204,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
                         tf.reduce_sum(own), tf.reduce_sum(cut))
 
   def _pair_weights(self, batch, step):
-    """Weights of all pairs, their part by own feedback, and what was cut."""
+    """Weights of pairs, the part from their own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
     weights, cut = weights_lib.scale_and_clip(
         weights, self.position_bias.scale(), self.options.max_weight,
@@ -237,28 +242,28 @@ class UnbiasedLoss(base.LearningLoss):
       model.compile("adam", loss=loss)
       model.fit(dataset, callbacks=[ultra_tfr.callbacks.PropensityEM()])
 
-  Each item gets the weight beta / pi if it was clicked and (1 - beta) /
-  (1 - pi) if not, with beta its relevance and pi the chance of a click at its
-  position, times one constant, theta_1. Their expectations are beta and
-  1 - beta, so what is linear in clicks so weighted is unbiased. Where TF-
-  Ranking's loss takes item weights (softmax, sigmoid cross-entropy, squared
-  error, and of pairs those of the preferred item) they are these; where it
+  With beta an item's relevance and pi its chance of a click at its position,
+  its weight is beta / pi if it was clicked and (1 - beta) / (1 - pi) if not,
+  times one constant, theta_1. Clicks so weighted have the expectation beta, and
+  missing clicks 1 - beta, so whatever is linear in them is unbiased. Where
+  TF-Ranking's loss takes weights of items (softmax, sigmoid cross-entropy,
+  squared error, and pairs by their preferred item) it gets these; where it
   takes its gain from the label (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG,
   pairwise squared error) the label is the feedback times its weight, with
-  linear gain. `ultra_tfr.ranking_losses` says for each what is then unbiased,
-  and why the others are refused. Of pairs `UnbiasedPairwiseLoss` debiases both
-  items, and is the better choice.
+  linear gain. `ultra_tfr.ranking_losses` says for each loss what is then
+  unbiased, and why the others are refused. For pairs `UnbiasedPairwiseLoss` is
+  the better choice, since it debiases both items.
 
-  `y_true` and `y_pred` are those of `UnbiasedPairwiseLoss`, and so is what it
-  says of heads, hypotheses, `PropensityEM` and `val_loss`. The value is that of
-  TF-Ranking's loss, in its own reduction, plus the cross-entropy of the
-  relevance heads. Feedback above 0 is a click, and where it is a label or a
-  gain also its size counts.
+  `y_true` and `y_pred` are those of `UnbiasedPairwiseLoss`, and what it says of
+  heads, hypotheses, `PropensityEM` and `val_loss` holds here, too. The value is
+  that of TF-Ranking's loss, in its own reduction, plus the cross-entropy of the
+  relevance heads. Feedback above 0 is a click; where it serves as label or gain
+  its size counts, too.
 
   Args:
     position_bias: a `PositionBias`, without pairwise trust bias.
-    loss: a `tfr.keras.losses` loss; its `reduction` is that of the whole.
-    max_weight: cap of the weights of clicks, after scaling.
+    loss: a `tfr.keras.losses` loss; its `reduction` is that of the whole loss.
+    max_weight: cap of the weights of clicked items, after scaling.
     head_weight: weight of the cross-entropy of the relevance heads.
     annealing: batches of EM over which weights grow, as in
       `UnbiasedPairwiseLoss`.
@@ -296,7 +301,7 @@ class UnbiasedLoss(base.LearningLoss):
         max_weight=max_weight, head_weight=head_weight, annealing=annealing)
 
   def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
-    """The reduced loss: how, is the inner loss's affair."""
+    """The loss, reduced as the inner loss does."""
     return self(y_true, y_pred)
 
   def _learn(self, batch):
@@ -345,7 +350,7 @@ class InversePropensityLoss(tf.keras.losses.Loss):
 
   Raises:
     ValueError: if the propensities are not given, the loss cannot be debiased,
-      or an argument is no such object.
+      or an argument has another type.
 
   >>> import tensorflow_ranking as tfr
   >>> loss = InversePropensityLoss(
@@ -427,7 +432,8 @@ def lambda_pair_weights(lambda_weight: Any, feedback: tf.Tensor,
   labels = tf.where(mask, feedback, -tf.ones_like(feedback))
   weights = lambda_weight.pair_weights(labels, ranks)
   if isinstance(lambda_weight, losses_impl.AbstractDCGLambdaWeight):
-    # These multiply by the padded size of the list; the real one is meant.
+    # TF-Ranking multiplies these by the padded list size; the number of valid
+    # items takes its place.
     size = tf.cast(tf.shape(labels)[1], tf.float32)
     valid = tf.reduce_sum(tf.cast(mask, tf.float32), axis=1)
     weights *= valid[:, tf.newaxis, tf.newaxis] / size
@@ -435,11 +441,11 @@ def lambda_pair_weights(lambda_weight: Any, feedback: tf.Tensor,
 
 
 def _serialize(lambda_weight):
-  """A JSON-able description; TF-Ranking's own, for its own classes."""
+  """A description by TF-Ranking, ready for JSON."""
   return tfr.keras.utils.serialize_keras_object(lambda_weight)
 
 
 def _deserialize(description):
-  """The lambda weight that `serialize` described."""
-  # TF-Ranking puts functions into the description that it is given.
+  """The lambda weight that `_serialize` described."""
+  # A copy, since TF-Ranking replaces parts of the description by functions.
   return tfr.keras.utils.deserialize_keras_object(copy.deepcopy(description))

@@ -46,11 +46,12 @@ class Method:
     layer: makes the layer that knows about positions from (number of positions,
       number of contexts), or None for a method without one.
     knows_examination: the layer is given the true examination.
-    takes_examination: the layer may be given one instead of estimating it.
+    takes_examination: the layer may be given an examination curve instead of
+      estimating it.
     estimates_examination: a training ends with an examination curve, which is
       `propensities()["examination"]` of the layer.
     callback: makes the callback that moves the layer, or None.
-    starts_relevance: `start` gives the model a chance of relevance.
+    starts_relevance: `start` sets the relevance that the model starts from.
     for_logs: it can be trained on a click log: it learns from feedback alone,
       with a bias for each context or without one.
     summary: one line for people, of `choices.METHODS`.
@@ -90,7 +91,7 @@ class Method:
     return {
         "num_heads": self.num_heads, "num_relevance": self.num_relevance,
         "hidden_units": settings.hidden_units,
-        # With a preference tower it is the paper's, whose towers are alike.
+        # Methods with a preference tower are the paper's: its towers are alike.
         "relevance_units": (settings.hidden_units if self.num_heads > 2 else
                             settings.relevance_units),
         "activation": settings.activation, "layer_norm": settings.layer_norm,
@@ -106,7 +107,7 @@ class Method:
     """
     if not self.starts_relevance:
       return
-    # What irrelevant items explain differs by hypothesis.
+    # By each hypothesis irrelevant items explain another part of the clicks.
     shares = [model.hypothesis.click_irrelevant for model in layer.models] if (
         isinstance(layer, PositionBias) and layer.has_click_irrelevant) else 0.0
     scorers.start_relevance(model, click_rate, shares)
@@ -118,7 +119,7 @@ class Method:
     Args:
       num_positions: displayed positions.
       feedback: `"click"` or `"dwell"`.
-      true_examination: `[K]`, for a method that is given it.
+      true_examination: `[K]`, for a method that `knows_examination`.
       num_contexts: contexts with a bias of their own.
       prior_clicks: of a `PositionBias`, for a method `for_logs`.
       examination: `[K]` or `[C, K]`, to take instead of estimating it.
@@ -127,8 +128,8 @@ class Method:
       A tuple (loss, layer or None, list of callbacks).
 
     Raises:
-      ValueError: if the method is not for that feedback, needs the true
-        examination and gets none, or takes none and gets one.
+      ValueError: if the method is not for that feedback, or needs the true
+        examination and gets none, or takes no `examination` and gets one.
     """
     checks.check_choice("feedback", feedback, FEEDBACK)
     if feedback not in self.feedback:
@@ -157,7 +158,7 @@ class Method:
 
 
 def _gain(feedback):
-  """Gain of NDCG weights: 2^c - 1 overflows for seconds."""
+  """The gain of NDCG weights: linear for seconds, where 2^c - 1 overflows."""
   return None if feedback == CLICK else tfr.keras.utils.identity
 
 
@@ -247,7 +248,7 @@ def _em_method(loss, num_heads, layer, feedback=FEEDBACK,
 
 def _unbiased_method(layer, has_guard=False,
                      examination_posterior="item", num_relevance=1):
-  """Ours, of feedback of either kind; the guard starts at its own weight."""
+  """A method of ours, for clicks and dwell, with or without the guard."""
   if has_guard:
     layer = functools.partial(layer, logged_order_weight=INITIAL_WEIGHT)
   return dataclasses.replace(

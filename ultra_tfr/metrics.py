@@ -20,10 +20,10 @@ from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 from ultra_tfr.layers import PositionBias
 
-# What ask of each item but whether it was clicked.
+# Metrics that use only whether an item was clicked.
 _OF_CLICKS = ("precision", "recall", "hits", "map")
 _METRICS = ("dcg", "ndcg", "arp", "mrr", *_OF_CLICKS)
-# Their labels are of subtopics, for which feedback has no place.
+# Metrics with a label for each subtopic, for which `y_true` has no place.
 _OF_SUBTOPICS = (tfr.keras.metrics.PrecisionIAMetric,
                  tfr.keras.metrics.AlphaDCGMetric)
 _SUBTOPICS = "its labels are of subtopics, where `y_true` has positions"
@@ -43,20 +43,20 @@ class OnRanking(tf.keras.metrics.Metric):
   Two things that TF-Ranking leaves open are settled: items of equal score rank
   with the least relevant first, so a constant score is never rewarded and the
   result does not depend on chance or on the order of items; and lists without
-  a relevant item do not count (TF-Ranking counts them as 0 in NDCG). Where a
-  score of a list that counts is NaN, the result is.
+  a relevant item do not count (TF-Ranking counts them as 0 in NDCG). The result
+  is NaN if a score of a list that counts is NaN.
 
   `fit` logs a `tfr.keras.metrics.NDCGMetric()` of validation data under
   `val_ndcg_metric`. Keras cannot know that more is better, so tell it:
   `tf.keras.callbacks.EarlyStopping("val_ndcg_metric", mode="max")`.
 
   Args:
-    metric: a `tfr.keras.metrics` metric, or any that takes `[B, L]` labels and
-      scores; with `ragged=True`, too.
+    metric: a `tfr.keras.metrics` metric, also one with `ragged=True`, or any
+      other that takes `[B, L]` labels and scores.
     name: its name in logs; by default that of the metric.
 
   Raises:
-    ValueError: if `metric` is none, or its labels are of subtopics.
+    ValueError: if `metric` is no metric, or has a label for each subtopic.
 
   >>> import tensorflow_ranking as tfr
   >>> metric = OnRanking(tfr.keras.metrics.MRRMetric())
@@ -88,7 +88,7 @@ class OnRanking(tf.keras.metrics.Metric):
       y_pred: `[B, L]`, or with heads on a last axis.
       sample_weight: None, a scalar, `[B]`, `[B, 1]` or `[B, L]` weights.
       mask: `[B, L]` booleans, the items that count; by default those with a
-        label >= 0. With it a negative label means least relevant.
+        label >= 0. Negative labels inside the mask count as 0.
     """
     labels = unpack_feedback(y_true)[0]
     scores = split_heads(y_pred, labels)[0]
@@ -98,7 +98,8 @@ class OnRanking(tf.keras.metrics.Metric):
     weights = item_weights(sample_weight, mask)
     has_relevant = tf.reduce_any(labels > 0, axis=1, keepdims=True)
     weights = tf.where(has_relevant, weights, 0.0)
-    # The metric sees ranks alone, so that no score spoils its sums.
+    # The metric gets ranks for scores. A NaN score would have a rank, too, so
+    # the sums are made NaN below.
     diverged = tf.reduce_any(pairs.unordered(scores, _counting(mask, weights)))
     labels, scores = tf.where(mask, labels, -1.0), -ranks
     if self._is_ragged:
@@ -171,8 +172,8 @@ class _BiasMetric(tf.keras.metrics.Metric):
           "`position_bias` must be a `ultra_tfr.layers.PositionBias`, but is "
           f"{position_bias!r}; pass the one of the loss.")
     super().__init__(name=name)
-    # No attribute: Keras takes the variables of layers among a metric's
-    # attributes for the metric's, and looks for them in saved models.
+    # Hidden in a function: Keras takes the variables of a layer that is an
+    # attribute for the metric's own, and looks for them in saved models.
     self._get_position_bias = lambda: position_bias
     self._numerator = self.add_weight(
         name="numerator", initializer="zeros", dtype=tf.float32)
@@ -213,29 +214,29 @@ class _BiasMetric(tf.keras.metrics.Metric):
 class CounterfactualMetric(_BiasMetric):
   """Ranking metrics on feedback weighted by inverse propensities.
 
-  For validation without labels: a metric on the feedback as it is rewards a
-  ranker for the logged order. The numbers are those of
+  For validation without labels: a metric on raw feedback rewards a ranker for
+  the logged order. The numbers are those of
   `ultra_tfr.evaluation.counterfactual`, which says what they mean and gives
   intervals, too: `"dcg"` is its `dcg@n`, or `snips_dcg@n` if self-normalised.
 
   Propensities are read from the bias layer at each batch, on the scale of
   position 1 of the item's context. While they are learned, the metric moves
   with them; `self_normalized=True` moves less. Items whose position is outside
-  the tables are left out. With `trust_bias="position"` the feedback must be
-  clicks, 0 or 1, and the chance p0 of a click on an irrelevant item is taken
-  off; with `"pairwise"` only examination is corrected.
+  the tables are left out. With `trust_bias` `"auto"` or `"position"` the
+  feedback must be clicks, 0 or 1, and the chance p0 of a click on an irrelevant
+  item is subtracted; with `"pairwise"` only examination is corrected.
 
-  `"precision"`, `"recall"`, `"hits"` (the hit rate) and `"map"` are of clicks,
-  0 or 1: what TF-Ranking's metrics would be of clicks on items that had all
-  been shown at position 1. Recall and MAP are ratios of sums over all lists, as
-  NDCG is. Hit rate and MAP multiply estimates of different items of a list, and
-  so their noise: with them `max_weight` is worth its bias.
+  `"precision"`, `"recall"`, `"hits"` (the hit rate) and `"map"` need clicks, 0
+  or 1: they estimate TF-Ranking's metrics on the clicks that there would be if
+  all items had been shown at position 1. Recall and MAP are ratios of sums over
+  all lists, as NDCG is. Hit rate and MAP multiply estimates of different items
+  of a list, and so their noise: there `max_weight` is worth its bias.
 
   The result is NaN where there is nothing to divide by, as without feedback,
   and where a score of a list that counts is NaN.
 
-  Give the metric and the loss one bias layer: a saved model holds that of the
-  loss alone, and its metrics read it when the model is loaded, too.
+  Give the metric the bias layer of the loss: a saved model holds that one only,
+  and its metrics read it when the model is loaded, too.
 
   Args:
     position_bias: the `PositionBias` of the loss, or one with known
@@ -298,8 +299,8 @@ class CounterfactualMetric(_BiasMetric):
     if bias.has_click_irrelevant or metric in _OF_CLICKS:
       clicks = masking.zero_where_invalid(mask, feedback)
       tf.debugging.assert_equal(clicks, tf.sign(clicks), (
-          "`y_true` must hold clicks, 0 or 1, with `trust_bias='position'`, "
-          "which is a chance of clicks, and for the metrics "
+          "`y_true` must hold clicks, 0 or 1, with `trust_bias` 'auto' or "
+          "'position', whose p0 is a chance of a click, and for the metrics "
           f"{', '.join(_OF_CLICKS)}; pack `feedback > 0`, or give the metric a "
           "bias layer without trust bias."))
     weights = item_weights(sample_weight, mask)
@@ -340,20 +341,20 @@ class ClickLogLikelihood(_BiasMetric):
   """The mean over items of log P(what happened), natural logarithm.
 
   Tells without labels how well examination, click noise and relevance explain
-  feedback together. On held-out lists, after training, it compares what EM came
-  to from several starts, such as `initial_click_irrelevant=0.02` and `0.3` of a
-  `PositionBias(trust_bias="position")`. The higher value explains clicks better
-  and was on simulated logs nearer to the true curve. It identifies no more than
-  clicks do: a p0 that grows with p1 looks like relevance that never is 0.
+  feedback together. On held-out lists, after training, it compares where EM
+  ended from several starts, such as `initial_click_irrelevant=0.02` and `0.3`
+  of a `PositionBias(trust_bias="position")`: on simulated logs the one with the
+  higher value was nearer to the true curve. But it knows no more than clicks
+  do: p0 in proportion to p1 looks the same as relevance that is never 0.
 
   P(feedback > 0) is p1 beta + p0 (1 - beta) at the present propensities (of the
-  likeliest hypothesis if there are several), beta by the relevance head, or by
-  the score where there is no such head, which is calibrated only after training
-  with `PropensityEM`. Pairwise trust bias, which
-  is of pairs, does not count. Items whose position is outside the tables are
-  left out. The result is NaN without items.
+  likeliest hypothesis if there are several). beta is from the relevance head,
+  or else from the score, which is calibrated only after training with
+  `PropensityEM`. Pairwise trust bias is left out, since it is a model of pairs.
+  Items whose position is outside the tables are left out. The result is NaN
+  without items.
 
-  A saved model does not hold the propensities that its metrics read, see
+  Give it the bias layer of the loss, for the sake of saved models, see
   `CounterfactualMetric`.
 
   Args:
@@ -361,7 +362,7 @@ class ClickLogLikelihood(_BiasMetric):
     name: its name in logs.
 
   Raises:
-    ValueError: if `position_bias` is none.
+    ValueError: if `position_bias` is no `PositionBias`.
 
   >>> metric = ClickLogLikelihood(PositionBias(1, examination=[0.5]))
   >>> metric.update_state([[1.0], [0.0]], tf.zeros([2, 1, 2]))
@@ -395,7 +396,7 @@ class ClickLogLikelihood(_BiasMetric):
         relevant, irrelevant)
     values = tf.gather(by_hypothesis, tf.argmax(bias.shares()))
     weights = item_weights(sample_weight, mask)
-    # A score of an item that does not count may be NaN.
+    # A select, since the score of an item that does not count may be NaN.
     self._add(tf.where(weights > 0, weights * values, 0.0), weights)
 
 

@@ -25,7 +25,8 @@ except ImportError:  # Without it two writers are not told apart.
   fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = ".ultra_tfr.json"
-# Also what turns the direction of writing, and halves of characters.
+# Control characters, also those that turn the direction of writing, and lone
+# surrogates.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
                       "\ud800-\udfff]")
 
@@ -57,14 +58,15 @@ def plain(value):
 
 @contextlib.contextmanager
 def errors_of(path, part=None):
-  """Lets errors of the system within the block name a path.
+  """Makes errors of the system within the block name a path.
 
   Args:
     path: to name, unless the error is about another file; None for none.
-    part: another name that the file has meanwhile.
+    part: the temporary name of the file, if it has one.
 
   Raises:
-    OSError: with the path; also for what TensorFlow raises instead.
+    OSError: with the path; also in place of an error of TensorFlow's that has
+      such a reason.
   """
   try:
     yield
@@ -81,7 +83,7 @@ def errors_of(path, part=None):
 
 
 def _system_reason(error):
-  """What the system said, in an error of TensorFlow; None if it was silent."""
+  """The system's reason in an error of TensorFlow; None if there is none."""
   # Seen by its name, so that TensorFlow is not loaded for it.
   if not any(kind.__name__ == "OpError" for kind in type(error).__mro__):
     return None
@@ -93,16 +95,16 @@ def _system_reason(error):
 
 @contextlib.contextmanager
 def new_path(path):
-  """A name for a file to write, which gets its right name at the end.
+  """A temporary name for a file to write, which gets its right name at the end.
 
-  Until then it has a name in the same folder that nobody can know: what waits
-  there, such as a link, is never written to.
+  The temporary name is in the same folder and cannot be guessed, so that nobody
+  can put a link there for us to write through.
 
   Args:
-    path: where it goes, in place of what is there.
+    path: where the file goes, in place of what is there.
 
   Yields:
-    The other path, where there is nothing.
+    The temporary path, where there is nothing yet.
 
   Raises:
     OSError: with the right path.
@@ -148,13 +150,13 @@ def new_file(path, mode="w"):
 
 
 def check_is_no_input(name, path, inputs):
-  """Raises a `ValueError` if a file to write is one that is needed.
+  """Raises a `ValueError` if a file to write is one of the inputs.
 
   Args:
     name: of the argument that gives the path.
-    path: the file, or None.
-    inputs: paths of files, of folders, of which all is needed, and patterns
-      such as "logs/*.csv". Links are followed.
+    path: the file to write, or None.
+    inputs: paths of files, paths of folders with all that is in them, and
+      patterns such as "logs/*.csv". Links are followed.
 
   >>> check_is_no_input("--json", "a.csv", ["b.csv", "./a.csv"])
   Traceback (most recent call last):
@@ -212,13 +214,14 @@ def read(path):
 
 
 def has_form(value, form):
-  """Whether a value that was read of JSON has a form.
+  """Whether a value that was read from JSON has a form.
 
   Args:
     value: as `read` gives it.
     form: a type, where `float` stands for any finite number and `int` for a
-      whole one; None; a tuple of alternatives; `[form]` for a list; `{str:
-      form}` for a dict of any names; or a dict of what must be there by name.
+      whole one; None; a tuple of alternative forms; `[form]` for a list; `{str:
+      form}` for a dict of any names; or a dict of the forms that must be there
+      by name.
 
   >>> form = {"curve": ([float], None), "mean": {str: float}}
   >>> has_form({"curve": None, "mean": {"a": 1}, "more": []}, form)
@@ -246,8 +249,9 @@ def has_form(value, form):
 class Folder(os.PathLike):
   """A folder that one command writes, and meanwhile no other process.
 
-  It is new or empty at first. Then a manifest in it says whose it is and lists
-  what was made there; nothing else is ever written over or removed.
+  It must be new or empty at first. From then on a manifest in it names the
+  command and lists what it made there; nothing else is ever written over or
+  removed.
 
       with Folder("shop", "fit-log") as folder:
         with open(folder.claim("notes.txt"), "w") as file: ..
@@ -255,15 +259,15 @@ class Folder(os.PathLike):
   Within the block, another `Folder` of that path in this process is the same.
 
   Args:
-    path: made if need be.
-    command: whose it is.
+    path: of the folder, which is made if need be.
+    command: that writes the folder.
     name: of the argument that gave the path.
-    marker: the file with which its content is whole, or None.
-    overwrite: whether there may be one.
+    marker: the file whose presence says that the content is complete, or None.
+    overwrite: whether complete content may be written over.
 
   Raises:
-    ValueError: if it is no folder, is not ours, has another writer, or is whole
-      already.
+    ValueError: if it is no folder, is not of this command, is being written by
+      another process, or is complete already.
 
   >>> with Folder("shop", "fit-log", marker="log.json") as folder:
   ...   write(folder.claim("log.json"), {})
@@ -311,7 +315,8 @@ class Folder(os.PathLike):
     if self._lock is None:  # Within the block of another one.
       return
     try:
-      # A folder that is whole gets no more files: what is in it is listed.
+      # A subfolder that is finished gets no more files: from now on the
+      # manifest lists the files in it, and others there are not ours.
       self._entries = [
           found for entry in self._entries for found in self._files(entry)
           ] if kind is None else list(filter(self._files, self._entries))
@@ -325,7 +330,8 @@ class Folder(os.PathLike):
       os.close(self._lock)
 
   def _take(self):
-    """Makes sure that nobody else writes there, or ever did."""
+    """Checks that no one else writes there or ever did, and locks the folder.
+    """
     try:
       if fcntl is not None:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -363,7 +369,7 @@ class Folder(os.PathLike):
           "folder, or --overwrite.")
 
   def claim(self, *names):
-    """Notes what is about to be written.
+    """Notes in the manifest what is about to be written.
 
     Args:
       *names: of files in the folder, and of folders in it, which end in "/".
@@ -372,7 +378,8 @@ class Folder(os.PathLike):
       The path of the first one.
 
     Raises:
-      ValueError: if there is one already that is not ours.
+      ValueError: if one of them is there already and the command did not make
+        it.
     """
     for name in names:
       for path in self._files(name):
@@ -389,7 +396,7 @@ class Folder(os.PathLike):
     return self._at(names[0])
 
   def remove(self, *names):
-    """Removes what is ours of these names.
+    """Removes what the command made under these names.
 
     Args:
       *names: of files and folders in the folder.
@@ -419,19 +426,19 @@ class Folder(os.PathLike):
       self._write()
 
   def clear(self):
-    """Removes all that is ours."""
+    """Removes all that the command made."""
     self.remove(*(entry.partition("/")[0] for entry in self._entries))
 
   @contextlib.contextmanager
   def staged(self, marker=None):
-    """A new folder whose content takes its place when the block has ended.
+    """A temporary folder, whose content moves to this one when the block ends.
 
     Args:
-      marker: a file in it that takes its place last, and whose older one goes
-        first: so what is there with it is whole.
+      marker: a file in it that is moved last, after an older one was removed
+        first: whenever it is there, the content is complete.
 
     Yields:
-      The path.
+      The path of the temporary folder.
 
     Raises:
       OSError: with the path of this folder.
@@ -480,7 +487,7 @@ def versions():
 
 
 def printable(text):
-  """A text whose control characters a terminal shows, instead of doing them.
+  """A text whose control characters a terminal shows instead of obeying them.
 
   Args:
     text: with any values of a log in it; line breaks stay.

@@ -25,9 +25,10 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
   """Reads ELWC and packs feedback, positions and contexts into `y_true`.
 
   As TF-Ranking's `SimpleDatasetBuilder`, but files may end in `.gz`, and specs
-  are compared with the first lists, so that a wrong name becomes no default.
-  Lists are shuffled, items never. Lists longer than `list_size` keep their
-  first items, with the positions of the log; `lost_feedback` is what it costs.
+  are compared with the first lists, so that a wrong name is noticed instead of
+  read as its default. Lists are shuffled, items never. Lists longer than
+  `list_size` keep their first items, with the positions of the log;
+  `lost_feedback` counts the feedback on the others.
 
   Args:
     context_feature_spec: feature specs of the lists by name.
@@ -35,14 +36,15 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
     mask_feature_name: the name of the mask among the features.
     label_spec: the name and `tf.io.FixedLenFeature` of the feedback.
     hparams: `tfr.keras.pipeline.DatasetHparams`.
-    sample_weight_spec: those of the weights of items, or None.
-    position_spec: those of the 1-based display positions; None: lists are in
-      the order of display.
-    bias_context_spec: those of a list's context id, for a bias layer with
-      contexts, or None. The model sees it if `context_feature_spec` has it too.
-    valid_label_spec: those of the labels to validate on; None: the feedback.
-      With true labels only ranking metrics mean something; `val_loss` is 0
-      where the lists have no positions.
+    sample_weight_spec: name and feature of the weights of items, or None.
+    position_spec: name and feature of the 1-based display positions; None if
+      lists are in the order of display.
+    bias_context_spec: name and feature of a list's context id, for a bias layer
+      with contexts, or None. The model sees it if `context_feature_spec` has it
+      too.
+    valid_label_spec: name and feature of the labels to validate on; None for
+      the feedback. With true labels only ranking metrics mean something;
+      `val_loss` is 0 where the lists have no positions.
 
   Raises:
     ValueError: if the model would see the feedback or the positions.
@@ -108,7 +110,7 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
           "`valid_label_spec` or the weight out.")
 
   def lost_feedback(self):
-    """Items with feedback > 0 read for training: beyond `list_size`; in all."""
+    """Counts of training items with feedback: beyond `list_size`, and all."""
     return tuple(self._counts.numpy().tolist())
 
   def build_signatures(self, model):
@@ -125,8 +127,8 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
       take for an input.
     """
     signatures = super().build_signatures(model)
-    # An ELWC that is read as an item has none of its features, and would get
-    # the score of their defaults.
+    # With TF-Ranking's default, a list (ELWC) would be read as an item without
+    # features, and get the score of their default values.
     signatures[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = (
         signatures[tf.saved_model.PREDICT_METHOD_NAME])
     features = {**self._context_feature_spec, **self._example_feature_spec}
@@ -217,7 +219,7 @@ class FeedbackDatasetBuilder(tfr.keras.pipeline.BaseDatasetBuilder):
 
 
 def _with_default(spec, default):
-  """A named spec of one value with a default, which padding needs, or None."""
+  """A spec (name, feature) with a default, which padding needs; or None."""
   if spec is None or spec[1].default_value is not None:
     return spec
   return spec[0], tf.io.FixedLenFeature([1], spec[1].dtype, default)
@@ -241,22 +243,24 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     model_builder: a `tfr.keras.model.AbstractModelBuilder` of a model with one
       score an item, or with the heads of a `scorers.HeadsScorer`.
     dataset_builder: a `FeedbackDatasetBuilder`; or one of TF-Ranking's, such as
-      `NullDatasetBuilder` of datasets that give what the loss takes. Of
-      `SimpleDatasetBuilder` the label is feedback, in the order of display, and
-      the default signature of exports is TF-Ranking's, of single items.
+      `NullDatasetBuilder` of datasets that give what the loss takes. With
+      `SimpleDatasetBuilder` the label is the feedback, lists are in the order
+      of display, and exports have TF-Ranking's default signature, that of
+      single items.
     hparams: `tfr.keras.pipeline.PipelineHparams`.
     position_bias: a function that makes a `PositionBias`, such as
       `functools.partial(PositionBias, 10)`; called in the strategy's scope.
       With its `logged_order_weight` a `LoggedOrderGuard` moves that weight by
       the feedback of the validation files.
-    loss: a function that makes the loss of the bias layer and `reduction`.
+    loss: a function that makes the loss from the bias layer and `reduction`.
     em: a function that makes the `PropensityEM`.
     gain_fn: the gain of NDCG, None for 2^y - 1; dwell times and the like need
       `tfr.keras.utils.identity`.
 
   Attributes:
-    position_bias: the bias layer, once there is a loss. After training it is
-      that of the model exported last: the best one's, if that is exported.
+    position_bias: the bias layer, None before the loss is built. After training
+      it has the values of the model exported last, so those of the best model
+      if that one is exported.
 
   Raises:
     ValueError: if `hparams` name another loss, or would choose the worst model.
@@ -331,6 +335,7 @@ class _CheckExport(tf.keras.callbacks.Callback):
 
 
 class _ReportLostFeedback(tf.keras.callbacks.Callback):
+  """Logs, and warns once, how much feedback was beyond `list_size`."""
 
   def __init__(self, builder):
     super().__init__()

@@ -22,20 +22,20 @@ _ALL = tfr.keras.losses
 class Treatment:
   """How debiasing enters a loss.
 
-  What is unbiased is said of its expectation over clicks, each item being
-  examined and relevant independently of the others, as against the loss of the
-  same list with its true relevance for labels: the `"whole"` loss (but for one
-  constant, and a summand without scores), or the `"numerator"`, the part that
-  is a sum over clicks, while what it is compared with or divided by is as
-  clicked.
+  Unbiased means: the expectation over clicks equals the value for the same list
+  with its true relevance as labels, if items are examined and relevant
+  independently of each other. This holds for the `"whole"` loss (up to a
+  constant factor and a summand without scores), or for its `"numerator"` only,
+  the part that is a sum over clicks: what that part is compared with or divided
+  by stays as it was clicked.
 
   Attributes:
     enters: as item `"weights"`; or through the debiased `"label"`, the feedback
-      times its inverse propensity.
+      times its debiasing weight.
     learned: what is unbiased in `losses.UnbiasedLoss`.
     known: what is unbiased in `losses.InversePropensityLoss`.
-    has_exponential_gain: the loss takes 2^label - 1 for gain. It is given the
-      label whose gain is the debiased feedback itself.
+    has_exponential_gain: the gain of the loss is 2^label - 1. It gets the label
+      whose gain is the debiased feedback itself.
   """
 
   enters: Literal["weights", "label"]
@@ -46,9 +46,9 @@ class Treatment:
 
 _PREFERRED = Treatment("weights", "numerator", "numerator")
 _POINTWISE = Treatment("weights", "whole", "numerator")
-# These divide by what the labels of the list could be worth at best. So labels
-# count within a list, and not between lists: where there is one click, its
-# weight is divided away.
+# These divide by the best value that the labels of the list allow. So labels
+# count relative to others of their list only: the weight of a single click
+# cancels out.
 _APPROX_MRR = Treatment("label", "numerator", "numerator")
 _APPROX_NDCG = dataclasses.replace(_APPROX_MRR, has_exponential_gain=True)
 
@@ -66,17 +66,17 @@ TREATMENTS = {
     _ALL.ApproxMRRLoss: _APPROX_MRR,
 }
 
-_BY_ORDER = "it takes but the order of labels, which no weight can debias"
-# Why, and the nearest loss that can.
+_BY_ORDER = "it uses only the order of labels, which no weight can debias"
+# Why the loss cannot be debiased, and the nearest one that can.
 REFUSED = {
     _ALL.ListMLELoss: (_BY_ORDER, "SoftmaxLoss"),
     _ALL.UniqueSoftmaxLoss: (
-        "an item is compared with those of lower labels, which for clicks are "
-        "those not examined, too", "SoftmaxLoss"),
+        "an item is compared with those of lower labels, which for clicks "
+        "include items that were not examined", "SoftmaxLoss"),
     _ALL.CoupledRankDistilLoss: (
         "its labels are the scores of a teacher, not feedback", "SoftmaxLoss"),
     _ALL.OrdinalLoss: (
-        "it takes a head for each grade, and the bias of feedback is not known "
+        "it needs a head for each grade, and the bias of feedback is not known "
         "grade by grade", "SigmoidCrossEntropyLoss"),
     _ALL.ClickEMLoss: (
         "it models examination by a head of its own",
@@ -110,14 +110,14 @@ class DebiasedLoss:
     self._loss = loss
     self.treatment = _find_treatment(loss)
     config = loss.get_config()
-    # TF-Ranking looks for a mask where labels are ragged, and only there.
+    # TF-Ranking's mask: of ragged labels their lengths, otherwise labels >= 0.
     self._is_ragged = config.get("ragged", False)
     # The object, which the config holds as a description.
     check_lambda_weight(getattr(loss, "_lambda_weight", None), loss)
 
   def __call__(self, feedback: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor,
                weights: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
-    """The loss, reduced as TF-Ranking does.
+    """The loss on debiased feedback, reduced as TF-Ranking does.
 
     Args:
       feedback: `[B, L]`, 0 outside the mask.
@@ -127,7 +127,7 @@ class DebiasedLoss:
       factors: `[B, L]` debiasing weights, without a gradient.
 
     Returns:
-      What the loss gives for them.
+      A scalar, unless the loss is not reduced.
     """
     treatment = self.treatment
     labels = feedback

@@ -101,7 +101,7 @@ def feature_preprocessing(features, mask=None):
 def _log_moments(rows):
   """Mean and variance `[F]` of the signed log of `[D, F]` values.
 
-  Some rows at a time: those of large collections stay in their file.
+  Some rows at a time, so that a large collection may stay in its file.
   """
   if not len(rows):
     raise ValueError(
@@ -172,11 +172,11 @@ def build_model(num_features, preprocessing=None, num_heads=1,
       the bias layer (4 for `PositionBias(..)`).
 
   Returns:
-    A Keras model from `[B, L, F]` to `[B, L]`, or with `num_heads` logits on a
-    last axis, of which relevance may be several.
+    A Keras model from `[B, L, F]` to scores `[B, L]`, or with more heads to
+    `[B, L, 1 + num_relevance]`, or `[B, L, 2 + num_relevance]` with preference.
 
   Raises:
-    ValueError: if there is no such number of heads.
+    ValueError: if `num_heads` is out of range.
 
   >>> build_model(5, num_heads=2, hidden_units=[4])(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3, 2])
@@ -206,7 +206,7 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
     A Keras model from the inputs, as `build_model` makes it.
 
   Raises:
-    ValueError: if there is no such number of heads.
+    ValueError: if `num_heads` is out of range.
   """
   if num_heads not in range(1, len(HEADS) + 1):
     raise ValueError(
@@ -231,9 +231,9 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
 def start_relevance(model, click_rate, click_irrelevant=0.0):
   """Starts the relevance head where it explains clicks, instead of at one half.
 
-  In a model with scores alone the score is the relevance logit, and it also
-  starts flat, the same for all items: what a random start says of items that
-  are seldom seen EM would confirm for long.
+  In a model with scores alone the score is the relevance logit, so it starts
+  there, and the same for all items: of items that are seldom seen, EM would
+  confirm the values of a random start for long.
 
   Args:
     model: a model made by `build_model`.
@@ -269,7 +269,7 @@ def ranking_model(model):
     A Keras model with scores `[B, L]` that shares its layers.
 
   Raises:
-    ValueError: if the model does not end so, or is not functional.
+    ValueError: if the model does not end in such a way, or is not functional.
 
   >>> model = build_model(5, num_heads=2, hidden_units=[4])
   >>> ranking_model(model)(tf.zeros([1, 3, 5])).shape
@@ -322,17 +322,17 @@ def export_ranker(model, path):
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class NumericFeatures(tf.keras.layers.Layer):
-  """Signed log and standardisation; a missing value is the mean, and is told.
+  """Signed log and standardisation; missing values get the mean and a mark.
 
-  An infinite value counts as missing: no training row has one. For a feature
-  that was always the same in training nothing was learned, so whatever comes
-  later counts as what it was.
+  An infinite value counts as missing: no training row has one. Nothing was
+  learned about a feature that was constant in training, so any later value
+  counts as that constant.
 
   Args:
-    features: for each of the F features its "mean" and "variance" after the
-      signed log, the share "missing", and where it holds "constant", as
+    features: for each of the F features a dict of "mean" and "variance" after
+      the signed log, the share "missing", and "constant" if it is, as
       `data.click_log.summary.FeatureStatistics` gives them. A feature that
-      can be missing gets a second output, 1 where it is.
+      was missing in some rows gets a second output, 1 where it is missing.
     name: the layer's name.
 
   >>> layer = NumericFeatures([{"mean": 0.0, "variance": 1.0, "missing": 0.1}])
@@ -374,8 +374,8 @@ class TextFeatures(tf.keras.layers.Layer):
   Args:
     features: for each of the S features either its "vocabulary", or "bins", in
       which case it is hashed.
-    max_units: size of the largest embedding; one of n values gets about the
-      fourth root of n, times 3.
+    max_units: size of the largest embedding; that of a feature with n values
+      is about 3 times the fourth root of n.
     name: the layer's name.
 
   >>> layer = TextFeatures([{"vocabulary": ["", "a"]}, {"bins": 10}])

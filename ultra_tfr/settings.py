@@ -9,16 +9,16 @@ class Settings:
 
   Attributes:
     hidden_units: of each tower but that of relevance.
-    relevance_units: of the tower of relevance, which is never served. (The
-      method of the paper has towers of one size.)
+    relevance_units: of the tower of relevance, which is never served. (In the
+      paper's methods it is as the others.)
     activation: of each tower.
     layer_norm: of each tower.
     dropout: of each tower.
     batch_size: lists in a batch.
     steps: batches in all.
     learning_rate: of Adam at the start; it falls to 0 by a cosine.
-    validate_every: steps between two validations, a Keras epoch; fewer steps
-      than that are validated once.
+    validate_every: steps between two validations, a Keras epoch; if `steps` is
+      smaller, there is one validation, at the end.
 
   Raises:
     ValueError: if the steps are not a whole number of epochs.

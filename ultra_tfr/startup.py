@@ -1,8 +1,8 @@
-"""TensorFlow comes late to the command line, and quietly.
+"""Loads TensorFlow for the command line: late, and without its chatter.
 
-What only asks for help, or has a typo in it, is answered without it: it takes
-seconds to load. `ultra_tfr_start` begins with an empty package, and what a
-command needs of the full one is loaded when it is first used.
+It takes seconds to load, so help and typos are answered without it.
+`ultra_tfr_start` begins with the package as yet empty, and the rest is loaded
+when a command first uses it.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def lazy_module(name):
     name: of the module, such as "ultra_tfr.trainer".
 
   Returns:
-    What stands for the module.
+    A stand-in for the module.
 
   >>> lazy_module("ultra_tfr.version").__version__
   '...'
@@ -72,7 +72,7 @@ def load_package():
     return
   with _without_noise() if _is_quiet else contextlib.nullcontext():
     package.__spec__.loader.exec_module(package)
-    # Now rather than in the middle of the output: it looks for GPUs.
+    # TensorFlow looks for GPUs, and says so: now, and not amid the output.
     importlib.import_module("tensorflow").config.list_physical_devices()
 
 

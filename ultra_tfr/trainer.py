@@ -11,19 +11,19 @@ def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
         dataset: tf.data.Dataset, settings: Settings,
         callbacks: Sequence[tf.keras.callbacks.Callback] = (),
         verbose: int = 0) -> dict[str, list]:
-  """Trains a model: Adam, whose rate falls to 0, and epochs that validate.
+  """Trains a model by Adam, whose rate falls to 0, with a validation an epoch.
 
   Args:
     model: a Keras model, which is compiled here.
     loss: its Keras loss.
-    dataset: endless batches (inputs, y_true) or (inputs, y_true, weights). It
-      may ask for `model.optimizer` once it is iterated.
+    dataset: endless batches (inputs, y_true) or (inputs, y_true, weights). The
+      model is compiled before the first one is asked for.
     settings: `Settings`.
     callbacks: Keras callbacks; they see an epoch at each validation.
     verbose: as in Keras's `fit`.
 
   Returns:
-    A dict of lists by name, what the logs had of each epoch.
+    Keras's history, a dict from the names in logs to lists, a value an epoch.
   """
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
