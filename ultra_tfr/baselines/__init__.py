@@ -1,4 +1,4 @@
-"""What others propose, each a loss with a layer of its own that it moves."""
+"""Methods that others propose: each a loss, with the layer that it learns."""
 
 from ultra_tfr.baselines import dual_learning
 from ultra_tfr.baselines import pairwise_debiasing

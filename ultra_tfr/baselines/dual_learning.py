@@ -12,7 +12,7 @@ from ultra_tfr.feedback import count
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class PropensityLogits(base.PositionTables):
-  """Propensity logits g by position, for `DualLearningLoss`.
+  """Learned propensity logits g by position, for `DualLearningLoss`.
 
   Args:
     num_positions: K, the positions of the table.
@@ -70,17 +70,16 @@ class DualLearningLoss(base.LearningLoss):
 
   where 1 is the first displayed item of the list and g_a the logit of a's
   display position. Weights carry no gradient. The gradient of the first term
-  reaches the model; the second moves the layer, by
-  `ultra_tfr.callbacks.PropensityEM`, and to the loss it adds its
-  value. Any feedback above 0 is a click.
+  reaches the model. The second term adds its value to the loss, and moves the
+  layer by `ultra_tfr.callbacks.PropensityEM`. Any feedback above 0 is a click.
 
   Args:
     position_bias: a `PropensityLogits`.
     max_weight: cap of the weights, or None. They are ratios to the first item
-      and unbounded: an item that scores low and is clicked by mistake gets a
+      and unbounded: an item with a low score that is clicked by mistake gets a
       huge weight.
-    reduction: as in Keras. The mean is over valid items (that of TF-Ranking's
-      softmax loss is over lists); the first term's SUM is that of TF-Ranking's
+    reduction: as in Keras. The mean is over valid items (TF-Ranking's softmax
+      loss has the mean over lists); with SUM the first term is TF-Ranking's
       softmax loss with weights.
     name: the loss's name.
 

@@ -26,7 +26,8 @@ class ClickRatios(base.PositionTables):
     regularization: p >= 0. Ratios are raised to the power 1 / (1 + p): larger
       values correct less.
     min_ratio: a floor for the ratios, and so a cap for weights; its inverse is
-      their ceiling. While position 1 gets no feedback they stay.
+      their ceiling. While position 1 gets no feedback, the ratios stay as they
+      are.
     overflow: as in `base.PositionTables`.
     name: the layer's name.
 
@@ -91,11 +92,11 @@ class PairwiseDebiasingLoss(base.LearningLoss):
       L_ab = log(1 + exp(-(s_a - s_b)))
 
   with a at position i and b at position j. Weights carry no gradient. The
-  ratios follow from the same losses, see `core.preference_ratios`; their sums
-  are averaged over batches by `ultra_tfr.callbacks.PropensityEM`.
+  ratios follow from sums of the same pair losses, see `core.preference_ratios`,
+  which `ultra_tfr.callbacks.PropensityEM` averages over batches.
 
   t- belongs to an item that got no click, so the feedback should be clicks: of
-  two items that both got feedback the weight takes the lesser for unclicked.
+  two items that both got feedback, the one with less counts as not clicked.
 
   Args:
     position_bias: a `ClickRatios`.

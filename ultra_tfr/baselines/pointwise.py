@@ -17,7 +17,7 @@ from ultra_tfr.layers import PositionBias
 
 
 class _PointwiseLoss(base.LearningLoss):
-  """What the two losses share: the E step for one score an item."""
+  """Base of the losses below: the E step for one score an item."""
 
   def __init__(self, position_bias, reduction, name):
     super().__init__(position_bias, PositionBias, reduction, name)
@@ -28,7 +28,7 @@ class _PointwiseLoss(base.LearningLoss):
           "'position'.")
 
   def _learn(self, batch):
-    # A scorer without a bias term needs the shift to be a logit.
+    # With the learned shift, also a score without a bias term can be a logit.
     logits = masking.zero_where_invalid(
         batch.mask, self.position_bias.relevance_logits(batch.heads)[0])
     step = e_step.EStep(batch._replace(heads=[batch.heads[0], logits]),
@@ -50,13 +50,14 @@ class _PointwiseLoss(base.LearningLoss):
 class RegressionEMLoss(_PointwiseLoss):
   """Regression EM: the ranker is the relevance model of the click model.
 
-  The cross-entropy of the score against P(r > 0 | c), the posterior of the E
-  step by the present propensities and the present score. Any feedback above 0
-  is a click. Start the score near the share of relevant items, the same for
-  all items (`scorers.start_relevance`): EM confirms what it starts with.
+  The loss is the cross-entropy of the score against P(r > 0 | c), the posterior
+  of the E step by the present propensities and the present score. Any feedback
+  above 0 is a click. Start the score near the logit of the share of relevant
+  items, the same for all items (`scorers.start_relevance`): EM confirms what it
+  starts with.
 
   Args:
-    position_bias: a `PositionBias`, without pairwise trust bias.
+    position_bias: a `PositionBias` with `trust_bias` None or `"position"`.
     targets: regress against the posterior itself (`"expected"`), or against
       0/1 labels drawn from it (`"sample"`, as published).
     seed: of these draws.
@@ -104,19 +105,19 @@ class AffineCorrectionLoss(_PointwiseLoss):
       c' = (c - p0) / (p1 - p0)
 
   has the mean beta, the item's relevance. It is below 0 for an unclicked item
-  and far above 1 for a click far down, so it is no label; what it needs is a
-  loss that is *linear* in the label, for then the expected loss is that of
-  beta. The cross-entropy log(1 + exp(s)) - c' s is, and it is convex in s
-  whatever c' is, whereas the weighted softmax and pair losses are concave where
-  c' < 0. Its minimum is the logit of beta, just what EM needs of the score.
+  and far above 1 for a click far down. So it needs a loss that is *linear* in
+  the label: then the expected loss is the loss of beta. The cross-entropy
+  log(1 + exp(s)) - c' s is linear in c', and convex in s whatever c' is,
+  whereas the weighted softmax and pair losses are concave where c' < 0. Its
+  minimum in s is the logit of beta, just what EM needs of the score.
 
   Without trust bias, p0 = 0, c' is c / theta: inverse propensity weighting.
 
   Args:
-    position_bias: a `PositionBias`; with `trust_bias="position"` it has p1 and
-      p0, by EM or given.
-    max_weight: cap of 1 / (p1 - p0), or None. Without it a position at which p1
-      is p0, where clicks say nothing, is capped at a million.
+    position_bias: a `PositionBias` with `trust_bias="position"`, whose p1 and
+      p0 are learned by EM or given; or with None, for p0 = 0.
+    max_weight: cap of 1 / (p1 - p0), or None. Without a cap it is at most a
+      million, at positions where p1 is p0 and clicks say nothing.
     reduction: as in Keras; the mean is over valid items.
     name: the loss's name.
 

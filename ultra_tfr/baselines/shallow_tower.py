@@ -1,7 +1,7 @@
-"""Shallow towers: models that are fed the position, but not at serving.
+"""Shallow towers: predictions that use the position in training only.
 
-The position's part of the prediction lives in the loss, so the model never sees
-a position and there is nothing to switch off when it is served.
+The position's part of the prediction is in the loss. So the model never sees a
+position, and there is nothing to switch off when it is served.
 """
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ _PREDICTIONS = {"click": ("click",), "value": ("value",),
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
 class ShallowTower(base.PositionTables):
-  """What the display position adds to each prediction of a loss.
+  """The learned effect of the display position on each prediction of a loss.
 
   Args:
     num_positions: K, the positions of a table.
@@ -61,7 +61,7 @@ class ShallowTower(base.PositionTables):
     """The variable g of a prediction, `[C, K]`.
 
     Args:
-      index: which prediction.
+      index: of the prediction, from 0.
     """
     return getattr(self, f"effects_{index}")
 
@@ -73,8 +73,8 @@ class ShallowTower(base.PositionTables):
       with several contexts.
 
     Raises:
-      ValueError: if no mode is a product: what is added to a logit or a value
-        is no propensity.
+      ValueError: if no mode is a product: a number that is added to a logit or
+        a value is no propensity.
     """
     curves = self.curves()
     if "examination" not in curves:
@@ -115,17 +115,17 @@ class ShallowTowerLoss(base.LearningLoss):
 
   *   `"click"`: cross-entropy of c > 0. The score is the click's logit f.
   *   `"value"`: squared error of c. The score is the predicted value f.
-  *   `"click+value"`: c is the sum of a click and a value, as of a dwell time
-      that unclicked items have not: the click is c > 0 and the value is c minus
-      the click. The loss is the sum of both losses. Items rank by the sum of
-      both predictions,
+  *   `"click+value"`: c is the sum of a click and a value that unclicked items
+      do not have, such as a dwell time: the click is c > 0, and the value is c
+      minus the click. The loss is the sum of both losses. Items rank by the sum
+      of both predictions,
 
           s = sigmoid(z) + d
 
-      with z the logit of a click and d the predicted value, and since all else
-      in TF-Ranking takes the first head for the ranking score, the model's two
-      heads are s and z, and d is s - sigmoid(z). The gradient of the value's
-      loss reaches s alone, as if d were a network of its own.
+      with z the logit of a click and d the predicted value. The first head of a
+      model is always its ranking score, so the two heads are s and z, and d is
+      s - sigmoid(z). The gradient of the value's loss reaches s alone, as if d
+      were a network of its own.
 
   Args:
     position_bias: a `ShallowTower` with a mode for each prediction.

@@ -109,7 +109,7 @@ def reciprocal_ranks(ranks, topn=None):
 def _cut(values, ranks, topn):
   if topn is None:
     return values
-  # What has no rank stays without a value.
+  # A rank that is NaN, of a list without an order, stays NaN.
   return tf.where(ranks > topn, tf.zeros_like(values), values)
 
 
@@ -118,8 +118,8 @@ class RequestTotals(NamedTuple):
 
   Attributes:
     gain: `[B]`, the sum of the estimates.
-    rank: `[B]`, that of estimate times rank.
-    dcg: `[B, T]`, that of estimate times discount, for each cutoff.
+    rank: `[B]`, the sum of estimate times rank.
+    dcg: `[B, T]`, the sum of estimate times discount, for each cutoff.
     ideal_dcg: `[B, T]`, the largest `dcg` of any order of the items.
     reciprocal_rank: `[B, T]`, the sum of estimate over rank.
   """
@@ -140,7 +140,8 @@ def request_totals(scores, estimates, mask, topn):
 
   Args:
     scores: `[B, L]`, the highest ranks first.
-    estimates: `[B, L]`, of `relevance_estimates`, may be times item weights.
+    estimates: `[B, L]`, as `relevance_estimates` gives them; they may be
+      multiplied by item weights.
     mask: `[B, L]` booleans, the items that are ranked.
     topn: a sequence of T cutoffs, each a number or None.
 
@@ -185,9 +186,9 @@ class TopTotals(NamedTuple):
     gain: `[B]`, the sum of the estimates.
     size: `[B]`, how many ranks they could have filled: the cutoff, or the size
       of the request without one.
-    hit: `[B]`, the chance that one of them at least is relevant.
-    precisions: `[B]`, over the relevant among them, the sum of the precision
-      at their ranks.
+    hit: `[B]`, the chance that at least one of them is relevant.
+    precisions: `[B]`, the sum of the precisions at the ranks of those that are
+      relevant.
   """
 
   gain: tf.Tensor

@@ -21,15 +21,19 @@ from ultra_tfr.core import trust
 # Learned trust probabilities keep this distance from each other and from the
 # ends, so that no posterior is ever fixed at 0 or 1 for good.
 TRUST_GAP = 1e-3
-# The columns of the sums: gradient and curvature of the cross-entropy of
-# sigmoid(s + shift) against the targets of the E step.
+# The columns of the calibration sums: gradient and curvature, in the shift of
+# relevance, of the cross-entropy of sigmoid(s + shift) against the targets of
+# the E step.
 GRADIENT, CURVATURE = range(2)
 NUM_SUMS = 2
 # The share of a full Newton step that the calibration takes at a time.
 _CALIBRATION_RATE = 0.2
-# Relevance starts in between, and by this much where clicks are rare.
+# The bounds of the click rate that relevance starts from. And where clicks on
+# irrelevant items could explain all clicks, relevance starts at the click rate,
+# but at most here.
 _RELEVANCE_START, _RARE = (1e-3, 0.5), 0.1
-# Of the likelihood of hypotheses, for each batch: the last hundred count most.
+# How much of the hypotheses' log-likelihood is left a batch later: the last
+# hundred batches count most.
 _EVIDENCE_DECAY = 0.99
 
 
@@ -51,7 +55,7 @@ def step_size(step, initial, decay):
 
 
 def compound_step(alpha, num_batches):
-  """The single step that equals `num_batches` steps of size alpha.
+  """The size of the one step that equals `num_batches` steps of size alpha.
 
   >>> round(float(compound_step(0.5, tf.constant(2.0))), 4)
   0.75
@@ -174,9 +178,9 @@ def relevance_start(click_rate, scale, click_irrelevant):
   """Chances of relevance and of clicks that explain the click rates alike.
 
   A start far above the truth makes examination seem rare, and relevance is then
-  learned upside down, which EM confirms for long. So what clicks on irrelevant
-  items explain is taken off; where clicks are too rare for that, it is p1 that
-  starts lower.
+  learned upside down, which EM confirms for long. So the clicks that irrelevant
+  items explain are subtracted; where clicks are too rare for that, p1 starts
+  lower instead.
 
   Args:
     click_rate: the rate of feedback at the most clicked position.
@@ -247,7 +251,7 @@ def constrain_trust(trust_positive, trust_negative):
 
 
 def calibration_sums(relevance_logits, targets, weights):
-  """Sums for one Newton step on the shift.
+  """Sums for one Newton step on the relevance shift of `PositionBias`.
 
   Args:
     relevance_logits: `[B, L]`, s + shift.
@@ -302,7 +306,7 @@ class UpdateRule(NamedTuple):
     smoothing: pseudo-observations of the click-rate start, and of a position's
       mean in each of its slots.
     prior_clicks: see `shrinkage.shrink_to_evidence`, with p0.
-    num_distances: slots of a position, see `positions.browsing_slots`.
+    num_distances: D, slots of a position, see `positions.browsing_slots`.
   """
 
   averaging: str
@@ -330,10 +334,10 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
       "num_updates", "relevance_shift", "examination", and what there is of
       "examination_unclicked", "click_irrelevant", "trust_positive" and
       "trust_negative".
-    averages: running statistics, "pointwise" `[C * K, 5]` and with learned
+    averages: running statistics, "pointwise" `[C * K * D, 5]` and with learned
       pairwise trust bias "trust" `[C * K, K, 4]`.
-    sums: the new sums, likewise, and "calibration" `[5]`.
-    num_batches: a scalar.
+    sums: the new sums, likewise, and "calibration" `[2]`.
+    num_batches: how many batches they add up, a scalar.
     initial_step: alpha_0.
     decay: kappa.
     warmup: batches of a click-rate start.
@@ -348,7 +352,7 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
   averages = {
       key: average_statistics(value, sums[key], num_batches, mean_alpha)
       for key, value in averages.items()}
-  # How many of the observations that `seen` is the sum of make one.
+  # `unit` is what a single new observation counts for in `seen`.
   if rule.averaging == "statistics":
     seen, rate, unit = averages, tf.ones_like(alpha), mean_alpha
   else:
@@ -365,7 +369,7 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
       shrink(averages["pointwise"], rule.smoothing * mean_alpha), rate,
       in_warmup, rule.prior_clicks * unit)
   if rule.examination_is_fixed:
-    # theta- follows from theta, the items and what they got: nobody gives it.
+    # theta- depends on the items and their feedback, so it cannot be given.
     updates = {name: value for name, value in updates.items()
                if name == "examination_unclicked"}
   state.update(updates)
@@ -387,17 +391,16 @@ def m_steps(rules, states, averages, sums, evidence, log_likelihoods,
   """One M step of each hypothesis, and what speaks for each.
 
   Args:
-    rules: a tuple of `UpdateRule`, and so are `states`, `averages` and `sums`
-      of what `m_step` takes.
-    states: see there.
-    averages: see there.
-    sums: see there.
+    rules: a tuple of S `UpdateRule`, one for each hypothesis.
+    states: a tuple of S dicts, each as in `m_step`.
+    averages: a tuple of S dicts, each as in `m_step`.
+    sums: a tuple of S dicts, each as in `m_step`.
     evidence: `[S]`, see `move_evidence`.
     log_likelihoods: `[S]`, of the new batches by the present parameters.
-    num_batches: as in `m_step`, and so are the others.
-    initial_step: see there.
-    decay: see there.
-    warmup: see there.
+    num_batches: as in `m_step`.
+    initial_step: as in `m_step`.
+    decay: as in `m_step`.
+    warmup: as in `m_step`.
 
   Returns:
     The new states, averages and evidence.
@@ -405,7 +408,8 @@ def m_steps(rules, states, averages, sums, evidence, log_likelihoods,
   new_states, new_averages = zip(*(
       m_step(*parts, num_batches, initial_step, decay, warmup)
       for parts in zip(rules, states, averages, sums)))
-  # While tables start from click rates none is a hypothesis's own.
+  # During the warm-up tables follow click rates, and no hypothesis has learned
+  # anything that could speak for it.
   in_warmup = tf.logical_and(
       rules[0].starts_from_clicks, states[0]["num_updates"] < warmup)
   return new_states, new_averages, tf.where(
@@ -414,10 +418,10 @@ def m_steps(rules, states, averages, sums, evidence, log_likelihoods,
 
 
 def move_evidence(evidence, log_likelihoods, num_batches):
-  """The running log-likelihood of hypotheses: .99 of the old, and the new.
+  """The running log-likelihood of hypotheses: .99 of the old, plus the new.
 
-  It is of batches by what was known before them (prequential: Dawid, 1984), so
-  no hypothesis is judged by what it has learned from.
+  Each batch is judged by parameters from before it (prequential: Dawid, 1984),
+  so no hypothesis is judged by what it has learned from.
 
   Args:
     evidence: `[S]`.

@@ -22,7 +22,7 @@ from ultra_tfr.core import masking
 
 
 def clicked_factor(relevance_logits, click_relevant, click_irrelevant):
-  """beta / pi: the inverse propensity of an item that got feedback.
+  """beta / pi: the debiasing weight of an item that got feedback.
 
   Args:
     relevance_logits: `[B, L]`, the logit of beta.
@@ -42,7 +42,7 @@ def clicked_factor(relevance_logits, click_relevant, click_irrelevant):
 
 
 def unclicked_factor(relevance_logits, click_relevant, click_irrelevant):
-  """(1 - beta) / (1 - pi): how an item without feedback stands for the rest.
+  """(1 - beta) / (1 - pi): the debiasing weight of an item that got none.
 
   Args:
     relevance_logits: `[B, L]`, the logit of beta.

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-# Of the signed log. Below it is what rounding makes of a constant, which
-# dividing by it would blow up.
+# The least variance of the signed log of a feature. Less is the rounding of a
+# constant, which dividing by it would blow up.
 MIN_VARIANCE = 1e-8
 
 

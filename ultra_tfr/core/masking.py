@@ -19,7 +19,7 @@ def to_dense(values, padding=0.0):
   Args:
     values: a `tf.RaggedTensor` `[B, (L)]` or `[B, (L), n]`, or anything that
       `tf.convert_to_tensor` takes.
-    padding: a number, or one for each of n.
+    padding: a number, or one for each of the n values of an item.
 
   Returns:
     A tensor, ragged lists as long as the longest of them.

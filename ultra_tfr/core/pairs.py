@@ -67,12 +67,12 @@ def ranks(scores, positions, mask):
 
   Ties go to the smaller display position and then to the smaller index, so
   the ranks move with the items when a list is permuted together with its
-  positions. Items outside the mask rank behind all others. A score that is no
-  number ranks nothing: see `unordered`.
+  positions. Items outside the mask rank behind all others. Ranks mean nothing
+  in a list with a score that is NaN: see `unordered`.
 
   Args:
     scores: `[B, L]`.
-    positions: `[B, L]` display positions.
+    positions: `[B, L]` display positions, or what else decides ties.
     mask: `[B, L]` booleans.
 
   Returns:
@@ -97,7 +97,7 @@ def ranks(scores, positions, mask):
 
 
 def unordered(scores, mask):
-  """Lists that their scores do not order, since one of them is NaN.
+  """Whether a list has no order by its scores, since one of them is NaN.
 
   Args:
     scores: `[B, L]`.

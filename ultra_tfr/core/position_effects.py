@@ -4,9 +4,9 @@
     additive value   E[y] = f + g                        (Zhao et al., 2019)
     product click    P(c > 0) = sigmoid(f) sigmoid(g)    (PAL, Guo et al., 2019)
 
-f is the item's, g the position's. The item's part is learned by gradients that
-go through the model; that of the position by damped scoring steps: the sum of
-the gradients over the sum of the (expected) curvatures, position by position.
+f is the item's part, g the position's. f is learned by gradients that go
+through the model; g by damped scoring steps: the sum of the gradients over the
+sum of the (expected) curvatures, position by position.
 """
 
 from typing import NamedTuple
@@ -92,7 +92,7 @@ def log_product(logits, effects):
 
 
 def product_click(clicked, logits, effects):
-  """Cross-entropy of sigmoid(f) sigmoid(g), seen times clicked if seen.
+  """Cross-entropy of sigmoid(f) sigmoid(g): clicked if seen, times seen.
 
   Args:
     clicked: `[B, L]` booleans, c > 0.

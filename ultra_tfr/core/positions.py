@@ -28,9 +28,9 @@ class Slots(NamedTuple):
   num_contexts: int
 
   def lookup(self, table):
-    """Values of a `[C, K]` table for every item, `[B, L]`, free of gradients.
+    """Values of a `[C, K]` table for every item, `[B, L]`.
 
-    No gradient reaches a table, whatever a loss does with its values.
+    No gradient reaches the table, whatever a loss does with its values.
     """
     return tf.gather(tf.reshape(tf.stop_gradient(table), [-1]), self.index)
 
@@ -46,8 +46,8 @@ class Slots(NamedTuple):
       `[C * K, ...]`.
     """
     size = self.num_contexts * self.num_positions
-    # What has no slot goes to one of its own, since XLA and devices differ in
-    # what they do with indexes out of range.
+    # Items that are not valid go to one more slot, since XLA and devices differ
+    # in what they do with indexes out of range.
     index = tf.where(self.valid, self.index, size)
     return tf.math.unsorted_segment_sum(values, index, size + 1)[:size]
 

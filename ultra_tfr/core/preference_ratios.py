@@ -65,7 +65,7 @@ def ratio_sums(pair_losses, clicked_ratio, unclicked_ratio, slots):
 
 
 def ratios(sums, current, regularization, minimum, latest=None):
-  """t = (S / S_1)^(1 / (1 + p)), no further from 1 than `minimum` is.
+  """t = (S / S_1)^(1 / (1 + p)), clipped to `minimum` and its inverse.
 
   Args:
     sums: `[C, K]`, S+ or S-, averaged.
@@ -73,10 +73,9 @@ def ratios(sums, current, regularization, minimum, latest=None):
       of a context while the first of them has none.
     regularization: p >= 0.
     minimum: the floor of t; its inverse is the ceiling.
-    latest: `[C, K]`, those of the latest batches. Averages fade where nothing
-      is shown any more, and what is compared with a first position that fades
-      grows without end: so none moves while that is not seen. None if they are
-      `sums`.
+    latest: `[C, K]`, the sums of the latest batches alone; None if that is what
+      `sums` are. While the first position gets nothing new, its average fades,
+      and ratios to it would grow without end: so no ratio of the context moves.
 
   Returns:
     `[C, K]`.

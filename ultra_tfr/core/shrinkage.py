@@ -1,4 +1,4 @@
-"""What few observations say, drawn to what many say: parts of the M step."""
+"""Shrinkage in the M step: few observations are drawn to what many say."""
 
 import tensorflow as tf
 
@@ -11,7 +11,8 @@ def shrink_to_position(statistics, observations, num_distances):
 
   Args:
     statistics: `[C * K * D, M]`, sums of which the first column is the count.
-    observations: how many at the mean of the position each slot gets.
+    observations: how many pseudo-observations each slot gets, with the mean of
+      its position.
     num_distances: D. With 1 a slot is a position, and nothing is borrowed.
 
   Returns:
@@ -31,16 +32,16 @@ def shrink_to_position(statistics, observations, num_distances):
 
 
 def smooth_curve(clicks, rates, strength):
-  """A smooth curve by position through rates, each as sure as its clicks.
+  """A smooth curve by position through rates, weighted by their clicks.
 
-  log(rate) as a line in log(k) and k, which has power laws and exponentials, by
-  weighted least squares. The slopes are drawn to 0, a flat curve, as if that
-  had been seen in so many clicks.
+  log(rate) is fitted as a linear function of log(k) and k, which covers power
+  laws and exponentials, by weighted least squares. The slopes are drawn to 0, a
+  flat curve.
 
   Args:
-    clicks: `[C, K]`, what each rate rests on.
+    clicks: `[C, K]`, the clicks that each rate rests on.
     rates: `[C, K]`, greater than 0.
-    strength: clicks that speak for a flat curve, greater than 0.
+    strength: as many clicks speak for a flat curve; greater than 0.
 
   Returns:
     `[C, K]`.
@@ -51,7 +52,7 @@ def smooth_curve(clicks, rates, strength):
   """
   k = tf.range(1.0, tf.cast(tf.shape(rates)[1], tf.float32) + 1.0)
   terms = tf.stack([tf.math.log(k), k])
-  # Both vary as much, and so are drawn as strongly.
+  # Standardised, so that both slopes are drawn to 0 with the same strength.
   terms -= tf.reduce_mean(terms, axis=1, keepdims=True)
   terms = tf.math.divide_no_nan(
       terms, tf.math.reduce_std(terms, axis=1, keepdims=True))
@@ -66,12 +67,13 @@ def smooth_curve(clicks, rates, strength):
   first, second = (term - middle[:, tf.newaxis]
                    for term, middle in zip(tf.unstack(terms, num=2), center))
   rest = logs - height[:, tf.newaxis]
-  # As much as single precision tells apart, where but two positions are seen.
+  # The floor keeps the equations solvable in single precision where only two
+  # positions were seen.
   prior = tf.maximum(strength / total, 1e-3)
   a, b, c = (mean(first * first) + prior, mean(first * second),
              mean(second * second) + prior)
   x, y = mean(first * rest), mean(second * rest)
-  # Not 0: by the inequality of Cauchy and Schwarz, and the prior.
+  # Greater than 0, by the Cauchy-Schwarz inequality and the prior.
   determinant = a * c - b * b
   slopes = ((c * x - b * y) / determinant, (a * y - b * x) / determinant)
   return tf.exp(height[:, tf.newaxis] + slopes[0][:, tf.newaxis] * first +
@@ -79,17 +81,17 @@ def smooth_curve(clicks, rates, strength):
 
 
 def shrink_to_evidence(estimates, statistics, clicks, num_distances=1):
-  """p1^ and p0^ of few clicks, drawn to a smooth curve and to no noise.
+  """p1^ and p0^, drawn to a smooth curve and to 0 where clicks are few.
 
-  Each slot gets `clicks` more on relevant items, at the rate of the curve of
-  its position, see `smooth_curve`; and as many on irrelevant items were
-  expected at p1 and did not come. So what few clicks say of p0 does not run
-  away, and what many say stays.
+  To p1^, each slot gets `clicks` more clicks on relevant items, at the rate of
+  its position's curve, see `smooth_curve`. To p0^, it gets as many displays of
+  irrelevant items as would have that many clicks at the rate p1, and no click
+  on them. So p0 does not run away on few clicks, and stays as it is with many.
 
   Args:
     estimates: (p1^, p0^), `[C, K * D]` each.
     statistics: `[C, K * D, 5]`, see `examination.pointwise_statistics`.
-    clicks: how many, 0 for none.
+    clicks: how many clicks to add, 0 for none.
     num_distances: D.
 
   Returns:
@@ -110,7 +112,7 @@ def shrink_to_evidence(estimates, statistics, clicks, num_distances=1):
       tf.reduce_sum(both, 1, keepdims=True),
       tf.reduce_sum(by_position[..., examination.RELEVANT], 1, keepdims=True),
       1.0)
-  # Some at the overall rate keep the logarithm of a rate finite.
+  # A few clicks at the overall rate keep the logarithm of a rate finite.
   some = 0.05 * clicks
   rates = (both + some) / (by_position[..., examination.RELEVANT] +
                            some / masking.floor_probability(overall))

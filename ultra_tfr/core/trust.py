@@ -236,7 +236,7 @@ def trust_statistics(is_greater, pair_mask, model, slots, weights):
     pair_mask: `[B, L, L]` booleans, every ordered pair of valid items.
     model: `PairModel`.
     slots: `positions.Slots` of the items.
-    weights: `[B, L]`, a pair has that of a.
+    weights: `[B, L]`; a pair has the weight of its first item, a.
 
   Returns:
     `[C * K, K, 4]`: the sums of P(1, 1, r_a > r_b | c) over pairs with

@@ -1,9 +1,9 @@
 """Pair weights: IPW, Bayes-IPW and the closed form, as composed functions.
 
-All of them are written with the same bounded parts, see `examination` and
-`trust`. Where the two items both got feedback both were examined, and the
-weight is an inverse propensity; where the second got none, the weight also
-says how likely it was examined at all.
+All of them are products of the bounded parts of `examination` and `trust`.
+Where both items got feedback, both were examined, and the weight is an inverse
+propensity; where the second item got none, the weight also says how likely it
+was examined at all.
 """
 
 import tensorflow as tf
@@ -29,8 +29,8 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
     relevance_logits: `[B, L]`, the logit of beta.
     click_relevant: `[B, L]`, p1 of each item's position.
     click_irrelevant: `[B, L]`, p0 of each item's position.
-    mixture: `[S]`, if the three before have S hypotheses on a first axis: what
-      the weights of each count for in the sum.
+    mixture: `[S]`, the factor of each hypothesis in the sum of their weights,
+      if the three arguments before have S hypotheses on a first axis.
 
   Returns:
     `[B, L, L]`, meaningful where c_a > c_b.
@@ -102,14 +102,15 @@ def logged_order_weights(relevance):
 
 
 def scale_and_clip(weights, scale, max_weight=None, power=None):
-  """Multiplies all weights by one constant, then caps them.
+  """Scales weights, then caps them.
 
   Args:
-    weights: `[B, L, L]`.
-    scale: a scalar, the same for all pairs, so that nothing becomes biased.
+    weights: of pairs or items, of any shape.
+    scale: a scalar, the same for all, which cannot bias anything; or a tensor
+      that broadcasts, such as one by context.
     max_weight: the cap after scaling, or None.
     power: a scalar that scaled weights are raised to before they are capped:
-      with 0 all that are greater than 0 are 1. None for 1.
+      with 0 all that are greater than 0 become 1. None for 1.
 
   Returns:
     The weights, and the amount that the cap took away, of the same shape.
