@@ -45,12 +45,13 @@ def read_elwc(paths, texts=True, max_lists=None):
 
   Args:
     paths: a path or pattern, or a list of them; `.gz` is decompressed.
-    texts: whether bytes are texts, to decode to str; or the names of those.
+    texts: whether to decode bytes to str, in all features or in those named.
     max_lists: how many lists to read; None for all.
 
   Returns:
-    `ElwcLists`, features in alphabetical order. What some items lack is NaN
-    among floats, else None, and no values among several.
+    `ElwcLists`, features in alphabetical order. Where an item lacks a feature
+    there is NaN among floats, an empty array if others have several values, and
+    None otherwise.
 
   Raises:
     ValueError: if there is no file, or one is no ELWC, or of other types.
@@ -107,7 +108,10 @@ def _fill(message, columns, row):
 
 
 def _gather(message, columns, row, file):
-  """Adds a message: by name the field, rows, numbers of values, and values."""
+  """Adds the features of a message to the columns.
+
+  These are tuples by name: the field, rows, numbers of values, and values.
+  """
   for name, feature in message.features.feature.items():
     kind = feature.WhichOneof("kind")
     if kind:
@@ -123,7 +127,7 @@ def _gather(message, columns, row, file):
 
 
 def _restore(name, size, texts, kind, rows, counts, values):
-  """An array as it was written."""
+  """The array of a feature, from what `_gather` found of it."""
   if kind == "bytes_list" and (texts is True or texts and name in texts):
     try:
       values = [value.decode() for value in values]
@@ -207,7 +211,7 @@ class ElwcLists:
     """The opposite of `from_padded`: arrays by name, and the mask.
 
     Args:
-      fills: what fills short lists, by name; else 0 or "".
+      fills: the values that fill short lists, by name; otherwise 0 or "".
     """
     sizes, padded = np.diff(self.row_splits), {}
     mask = np.arange(sizes.max(initial=0)) < sizes[:, np.newaxis]

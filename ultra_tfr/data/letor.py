@@ -37,14 +37,14 @@ def read_letor(path, num_features: Optional[int] = None, index_base: int = 1,
                non_finite: str = "error") -> lists_lib.RankingLists:
   """Reads a LETOR file into flat lists, one list a qid.
 
-  Features that a line does not name are 0, and may come in any order. Blank
-  lines and comments are skipped, except that `#docid = XXX` is kept, and so is
-  a byte order mark. A qid is a number: 007 and 7 are the same query.
+  Features may come in any order, and those that a line does not name are 0.
+  Blank lines, comments (other than `#docid = XXX`) and a byte order mark are
+  skipped. A qid is a number: 007 and 7 are the same query.
 
   Args:
     path: the file; `.gz` and `.bz2` are decompressed by their ending.
     num_features: F, the number of features. None takes the largest index in
-      this file; give the training part's to the other parts.
+      this file; give that of the training part to the other parts.
     index_base: the index of the first feature, 1 (LETOR) or 0. It is never
       guessed: a file in which feature 0 happens to be absent would be shifted.
     non_finite: what becomes of a value that is not finite or too large for
@@ -169,7 +169,7 @@ class _Lines:
       raise self._explain(error) from error
 
   def read(self, size=-1):
-    """Only marks this object as a file: scikit-learn iterates over it."""
+    """Marks this object as a file; scikit-learn then iterates over it."""
     raise io.UnsupportedOperation("read")
 
   def __iter__(self):
@@ -333,10 +333,10 @@ def _shown(token) -> str:
 def find_files(path):
   """The training, validation and test file of a folder.
 
-  Known are names such as `train.txt`, `vali.txt` and `test.txt` of MSLR-WEB,
-  MQ2008 and Istella, `trainingset.txt` of LETOR 3.0, `set1.train.txt` of Yahoo
-  and `x_train.txt.gz`, in small or capital letters, as `.txt`, `.svm`, `.dat`
-  or without, and compressed (`.gz`, `.bz2`) or not.
+  The names may be `train.txt`, `vali.txt` and `test.txt` as in MSLR-WEB, MQ2008
+  and Istella, `trainingset.txt` as in LETOR 3.0, `set1.train.txt` as in Yahoo,
+  or such as `x_train.txt.gz`: in small or capital letters, with the ending
+  `.txt`, `.svm`, `.dat` or none, compressed (`.gz`, `.bz2`) or not.
 
   Args:
     path: a folder, such as `MSLR-WEB10K/Fold1` or that of Yahoo's
@@ -435,7 +435,7 @@ def read_folder(path, seed=0, *, valid_queries=0.2, non_finite="error",
   if len(parts) < len(_PARTS):
     whole = parts.pop("train" if "train" in parts else "valid")
     parts["valid"], parts["train"] = lists_lib.split(whole, valid_queries, seed)
-  # A file may lack the last features: what svmlight leaves out is 0.
+  # A file may lack the last features: in svmlight, 0 is left out.
   width = max(part.num_features for part in parts.values())
   return tuple(parts[part].widen(width) for part in _PARTS)
 

@@ -202,7 +202,7 @@ class RankingLists:
 
   def pad_values(self, values, fill: float, list_size: Optional[int] = None
                 ) -> np.ndarray:
-    """Makes a rectangular array of values that there are one of a document.
+    """Makes a rectangular array of values, one for each document.
 
     Args:
       values: `[D]` or `[D, F]`, in the order of the documents.
@@ -239,7 +239,7 @@ class RankingLists:
     return padded
 
   def widen(self, num_features: int) -> "RankingLists":
-    """Appends features that are 0, as sparse formats mean what they leave out.
+    """Appends features that are 0, the value of what sparse files leave out.
 
     Args:
       num_features: the number of features to have, at least the present one.

@@ -48,8 +48,8 @@ def generate(num_train=2000, num_valid=300, num_test=600, *, num_features=136,
     num_features: features of a document, at least 40.
     min_size: documents of the shortest list.
     max_size: documents of the longest list.
-    noise: standard deviation of what no feature explains, relative to the
-      spread of relevance.
+    noise: standard deviation of the part of relevance that no feature explains,
+      relative to the spread of the rest.
     seed: the same seed gives the same data.
 
   Returns:

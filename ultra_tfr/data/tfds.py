@@ -66,14 +66,14 @@ def open_tfds(name, data_dir=None):
 def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   """Reads a ranking collection that was downloaded and prepared.
 
-  Each part is read twice, list by list: first without its features, to know
-  their number, then with them into a temporary file that the features of the
-  result are mapped from. So what is in memory is labels, ids and one list;
-  features come from the file where they are used, and the system takes them
-  back when memory is short. The file, of 4 bytes a value (2 GB for all parts of
-  mslr_web/30k_fold1), is where Python's `tempfile` puts it, which the variable
-  TMPDIR changes: on a disk, not in memory. It goes with the process, and each
-  process that reads has its own.
+  Each part is read twice, list by list: first without features, to know how
+  many documents there are, then with them, into a temporary file to which the
+  features of the result are mapped. So memory holds labels, ids and one list;
+  features are read from the file where they are used, and the system drops them
+  when memory is short. The file has 4 bytes a value (2 GB for all parts of
+  mslr_web/30k_fold1). It is where Python's `tempfile` puts it, which the
+  variable TMPDIR changes, and should be on a disk and not in memory. It is
+  removed when the process ends; each process that reads has its own.
 
   Args:
     name: such as "mslr_web/10k_fold1", "mslr_web/30k_fold1" or "istella/s".
@@ -86,9 +86,9 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
 
   Returns:
     Training, validation and test `RankingLists`. Column f of the features has
-    index f + 1 in the files of the collection, where the sets of
-    tensorflow-datasets have the same order. Query ids are text; document ids
-    are the numbers of the lines in the files.
+    index f + 1 in the files of the collection, if tensorflow-datasets kept
+    their order. Query ids are text; document ids are the numbers of the lines
+    in the files.
 
   Raises:
     ValueError: if there is no such ranking collection, it was not prepared or
@@ -125,8 +125,8 @@ def _read(builder, name, part, max_queries, non_finite):
   splits = np.cumsum([0, *map(len, labels)])
   width = builder.info.features[_FEATURES].shape[1]
   bad = 0
-  # The map keeps the file, which has no name any more. Without a buffer, since
-  # closing it would write what is left, and hide the error of a full disk.
+  # The map keeps the file alive, which has no name. Without a buffer, since
+  # closing one writes what is left in it, and hides the error of a full disk.
   with tempfile.TemporaryFile(buffering=0) as file:
     for query, example in enumerate(examples(_FEATURES)):
       with np.errstate(over="ignore"):  # What becomes infinite is seen below.
@@ -141,7 +141,7 @@ def _read(builder, name, part, max_queries, non_finite):
             'with non_finite="zero", which makes such values 0.')
       rows[wrong] = 0.0
       bad += np.count_nonzero(wrong)
-      # Not into a map, where a full disk would end the process.
+      # Written, and not assigned to a map: there a full disk ends the process.
       _write(file, rows, 4 * splits[-1] * width)
     features = np.memmap(file, np.float32, "r", shape=(splits[-1], width))
   if bad:

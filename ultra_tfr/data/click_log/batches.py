@@ -104,7 +104,8 @@ class Rows(NamedTuple):
 
   Attributes:
     request: `[R]` int64, a number that stands for the request.
-    position: `[R]` int64, as in the log, or the place in the list of slots.
+    position: `[R]` int64, as in the log, or from 0 the place in the list of
+      slots, where positions are names.
     feedback: `[R]` float32, at least 0.
     context: `[R]` int32 ids.
     item: `[R]` int64, a number that stands for the item, -1 if unknown.
@@ -162,7 +163,7 @@ def check_names(source, available, names):
 
 
 def as_text(value):
-  """A Python value as the text that pyarrow makes of one in a typed column.
+  """A Python value as the text that `values.texts` makes of one in a column.
 
   >>> [as_text(value) for value in (None, "a", True, 12, 12.0, 1e16, .5)]
   [None, 'a', 'true', '12', '12', '10000000000000000', '0.5']

@@ -29,19 +29,20 @@ class LogColumns:
     position: where the item was displayed: a number, or the name of a slot. In
       ELWC files "(place)" stands for the item's place in the record, from 1.
     feedback: an expression over columns, such as "click + 0.5*log1p(dwell)"
-      (see `data.expressions`), or a function from a dict of `[rows]` arrays to
-      `[rows]`; the dict has the columns of numbers and of texts without another
-      role that are no features.
+      (see `data.click_log.expressions`), or a function from a dict of `[rows]`
+      arrays by name to `[rows]`. The dict has all columns of numbers or texts
+      that have no role and are no features.
     features: names, or patterns such as "f_*". Name nothing that is known only
       after the display. A feature is a text if its stored type says so: texts
       and dictionaries in Parquet and Arrow, `str` and `category` in pandas. In
-      other files, such as CSV, it is one if more than a tenth of its first
-      values (1,000 or more) are no numbers; if most of them are, that is an
-      error, which `text` or `numbers` settles.
+      other files, such as CSV, it is a text if more than a tenth of its first
+      values (1,000 or more) are no numbers. If most of them are numbers all the
+      same, that is an error, which `text` or `numbers` settles.
     context: something that bias may depend on, such as the device.
-    item: what identifies the item; several columns identify it together. It
-      should mean the same relevance wherever it occurs: where that depends on
-      a query text, name that column too. It may be a feature if that names it.
+    item: what identifies the item; several columns identify it together. An
+      item should be equally relevant wherever it occurs: if that depends on a
+      query text, name that column too. An item column may be a feature as well,
+      if `features` names it.
     weight: of the row in training and evaluation, at least 0.
     timestamp: seconds since 1970, a date, or text such as 2026-01-31,
       2026-01-31T12:00:00.5Z or 2026-01-31 12:00:00 -07:00, in UTC where it has
@@ -113,8 +114,8 @@ class LogColumns:
       available: the names of the log's columns.
 
     Returns:
-      A tuple of names. A user's function gets all that nothing else is made
-      from, for one that it reads must not be a feature.
+      A tuple of names. For a user's function these are all columns that have no
+      role and are no features, since a column that it reads must not be one.
 
     Raises:
       ValueError: if none is left.
@@ -185,7 +186,7 @@ class LogColumns:
       available: the names of the log's columns.
 
     Returns:
-      A dict by name of a feature, whether it is a text.
+      A dict from names of features to whether they are texts.
 
     Raises:
       ValueError: if a pattern matches no feature, or one is said to be both.

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from ultra_tfr.data.click_log import batches
 
-# A row that no log has. If it is not found, an open quote has swallowed it.
+# A last row that no log has. If it is not found, an open quote swallowed it.
 _END = "\x00"
-# What stands for bytes that are no UTF-8: Unicode says that no text has it.
-# pyarrow stops at such bytes in rows of a wrong width, so it gets none to see.
+# Stands for bytes that are no UTF-8; a code point that no text has, by Unicode.
+# pyarrow stops at such bytes in rows of a wrong width, so it gets this instead.
 _NO_TEXT = "\ufdd0"
 codecs.register_error(
     "ultra_tfr-no-text", lambda error: (_NO_TEXT, error.end))
@@ -75,7 +75,8 @@ def read(path, names, dialect=batches.USUAL):
   done, start = 0, 2
   with _open(path, names, skip, dialect) as file:
     for batch in file:
-      # Those read ahead, too, but only the ones in between shift the numbers.
+      # Bad rows that were read ahead are here, too, but only those between the
+      # rows of this batch shift their numbers.
       skipped = np.array([bad.row for bad in malformed], np.int64)
       candidates = np.arange(start, start + batch.num_rows + len(skipped))
       rows = np.setdiff1d(candidates, skipped)[:batch.num_rows]
@@ -96,7 +97,7 @@ def read(path, names, dialect=batches.USUAL):
 
 
 def _as_it_was(column):
-  """A column with bytes that are no text, where there were some."""
+  """A column with bytes that are no text again where there were such."""
   wrong = pc.match_substring(column, _NO_TEXT)
   if not pc.any(wrong).as_py():
     return column
@@ -120,12 +121,12 @@ class _WithEnd(io.RawIOBase):
   def read(self, size=-1):
     del size  # pyarrow asks for one block each time.
     block, self._next = self._next, self._read()
-    # In one piece with what is before it: a header alone is no block.
+    # In one piece with the last block: pyarrow reads no file of a header alone.
     return block + self._end if block and not self._next else block
 
   def _read(self):
     size, is_end = batches.BLOCK_BYTES - len(self._end), False
-    # What stands for wrong bytes may be longer than they are.
+    # The text for wrong bytes may be longer than they are.
     while not self._rest and not is_end:
       block = self._stream.read(size)
       is_end = not block
@@ -138,10 +139,10 @@ class _WithEnd(io.RawIOBase):
 class _Escapes:
   """Raises a `ValueError` if quotes are escaped by backslashes.
 
-  In CSV they are doubled, and what is written in the other way would be taken
-  apart wrongly. A backslash before a quote may be right, too: it may be the
-  last character of a value. So where there is one, each quote is looked at: it
-  must be at the edge of a value, or double.
+  In CSV quotes are doubled, and a file with escaped ones would be taken apart
+  wrongly. But a backslash before a quote may be right: it may be the last
+  character of a value. So after the first one, each quote is checked: it must
+  be at the edge of a value, or double.
 
   Args:
     path: the file.
@@ -151,11 +152,11 @@ class _Escapes:
   def __init__(self, path, separator):
     self._path, self._edges = path, f'{separator}\r\n"'.encode()
     self._is_found, self._is_inside = False, False
-    # The last bytes: one that was looked at, and one that waits for the next.
+    # The last two bytes: one that was checked, and one that waits for the next.
     self._tail = b"\n"
 
   def look(self, block):
-    """Takes a look at the next bytes; none are the end."""
+    """Checks the next bytes; an empty block is the end."""
     if len(self._tail) == 1:
       block = block[len(codecs.BOM_UTF8) * block.startswith(codecs.BOM_UTF8):]
     text = self._tail + (block or b"\n")

@@ -8,8 +8,8 @@ from tensorflow_serving.apis import input_pb2
 
 from ultra_tfr.data import elwc
 
-# Columns that no feature of the file gives: the number of the record, and the
-# place of the item in it.
+# Columns that are no features of the file: the number of the record, and the
+# place of the item in it, from 1.
 RECORD, PLACE = "(record)", "(place)"
 
 
@@ -18,7 +18,7 @@ def read_rows(path, names, batch_rows):
 
   Args:
     path: the file.
-    names: columns to read, or None for all of the first batch. Features of the
+    names: columns to read, or None for all that a batch has. Features of the
       context are repeated for each item.
     batch_rows: about how many rows to read at a time.
 

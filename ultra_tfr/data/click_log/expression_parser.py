@@ -160,10 +160,10 @@ class Parser:
   """A text as a tree.
 
   Attributes:
-    tree: the tree, see `expression_tree`.
-    columns: the place of first appearance by name of column.
-    as_number: the same of columns that must hold numbers.
-    as_text: the same of columns that must hold text.
+    tree: the tree, for `evaluate`.
+    columns: by name of a column, the place in the text where it first appears.
+    as_number: the same for columns that must hold numbers.
+    as_text: the same for columns that must hold text.
 
   Raises:
     ValueError: if the text is not as `expressions` describes.
@@ -197,7 +197,7 @@ class Parser:
     return len(self._text.encode()[:offset].decode())
 
   def _node(self, node):
-    """Reads what stands for numbers."""
+    """Reads a node that stands for numbers."""
     self._parts += 1
     if self._parts > _MAX_PARTS or self._levels == _MAX_LEVELS:
       raise self._error(
@@ -336,7 +336,7 @@ class Parser:
           node, f"calls {name} with other arguments than it has",
           f"write {name}({', '.join(names)})")
     if name == "isnull" and _is_column(node.args[0]):
-      # Of any kind: what is missing is NaN in the numbers of text, too.
+      # The column may be of any kind: missing texts are NaN as numbers, too.
       operands = Column(self._column(node.args[0], {})),
     else:
       operands = self._nodes(*node.args)
@@ -369,11 +369,11 @@ def _parse(text) -> ast.AST:
           r'write one line, and escapes in quotes, as in col("a\tb")')
   try:
     with warnings.catch_warnings():
-      # Such as of `1if click else 0`.
+      # Python warns of `1if click else 0` and the like.
       warnings.simplefilter("ignore")
       return ast.parse(text, mode="eval").body
   except SyntaxError as reason:
-    # What follows the first sentence suggests what is not allowed here.
+    # Python's second sentence suggests things that are not allowed here.
     problem = f"cannot be read ({reason.msg.partition('. ')[0]})"
     # 0 or None is the end, and Python may count a line break after it.
     place = min((reason.offset or len(text) + 1) - 1, len(text))

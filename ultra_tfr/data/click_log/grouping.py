@@ -22,7 +22,7 @@ _SAMPLED_TIMES = 200000
 
 @dataclasses.dataclass
 class Dealt:
-  """What one pass over the log found out.
+  """What the first pass over the log found.
 
   Attributes:
     paths: bucket files.
@@ -41,7 +41,7 @@ def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
   """Reads a log and deals its rows out to buckets by request.
 
   Args:
-    log: as in `log_sources.read_batches`.
+    log: as in `sources.read_batches`.
     names: the columns to read.
     reader: a `RowReader`.
     rejections: `Rejections`.
@@ -74,13 +74,13 @@ def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
 
 @dataclasses.dataclass(frozen=True)
 class PositionMap:
-  """Which position of the log is which position of the bias.
+  """Maps positions of the log to positions of the bias, 1 to K.
 
   Attributes:
-    values: positions of the log in order, or None for slots, whose rows hold
-      their place already.
+    values: positions of the log in order; None where positions are names, and
+      rows hold their place in the order already.
     size: K.
-    pool: whether deeper ones share the last.
+    pool: whether deeper positions share the last.
   """
 
   values: Optional[np.ndarray]
@@ -195,14 +195,14 @@ def _slots(rows):
 
 
 def _twice(rows):
-  """Finds rows of a position of a request that has another row before.
+  """Finds rows whose request has an earlier row at the same position.
 
   Args:
     rows: `Rows`, sorted.
 
   Returns:
-    Three `[R]` boolean arrays: rows of another item than the first one, rows
-    that equal an earlier one in all, and further rows of the same item.
+    Three `[R]` boolean arrays: rows of another item than the first row there,
+    rows that equal an earlier one in all, and other rows of the same item.
   """
   others, duplicates, merged = np.zeros([3, len(rows.request)], bool)
   starts = _slots(rows)
@@ -212,7 +212,7 @@ def _twice(rows):
   if not len(crowded):
     return others, duplicates, merged
   part, slots = requests_lib.take(rows, crowded), slots[crowded]
-  # Without an item the features say what it is.
+  # Where no column names the item, its features do.
   content = _codes(np.where(np.isnan(part.numeric), np.nan, part.numeric).view(
       np.int32), *map(_text_codes, part.texts))
   item = np.where(part.item < 0, -2 - content, part.item)
@@ -233,9 +233,9 @@ def _twice(rows):
 
 
 def _merge(rows):
-  """Each position of a request as one row, that with most features.
+  """Keeps one row for each position of a request, the one with most features.
 
-  Its feedback is the largest of them, and its time the first.
+  It gets the largest feedback of the rows, and the earliest time.
   """
   starts = _slots(rows)
   slots = np.repeat(np.arange(len(starts)),

@@ -9,10 +9,10 @@ from pyarrow import json as pa_json
 
 from ultra_tfr.data.click_log import batches
 
-# A line has so many brackets at most to be given to pyarrow, whose parser fails
-# on deeper ones with the whole process.
+# pyarrow gets no line with more brackets than this: nested too deeply, they end
+# the whole process in its parser.
 _MAX_BRACKETS = 1000
-# What the types of a block are inferred from.
+# The types of a block are inferred from so much of it.
 _SAMPLE_BYTES = 1 << 14
 
 
@@ -86,7 +86,7 @@ def _blocks(path):
 
 def _parse(texts, names, kept):
   """A dict of arrays of the lines that are objects, and which ones are."""
-  # Only such lines are for pyarrow: `null` at the beginning ends the process.
+  # pyarrow gets objects only: `null` as the first line ends the process.
   if texts and all(
       text.startswith(b"{") and text.endswith(b"}") and
       text.count(b"{") + text.count(b"[") <= _MAX_BRACKETS for text in texts):
@@ -97,7 +97,7 @@ def _parse(texts, names, kept):
                 np.ones(len(texts), bool))
     except pa.ArrowException:
       pass
-  # Seldom: one look at each line, to find the bad ones.
+  # Rare, and slow: each line by itself, to find the bad ones.
   records = [_record(text, names) for text in texts]
   good = np.array([record is not None for record in records], bool)
   records = [record for record in records if record is not None]
@@ -106,12 +106,14 @@ def _parse(texts, names, kept):
 
 
 def _typed(texts, names, kept):
-  """A table with the types that pyarrow finds, but where that loses digits.
+  """A table with the types that pyarrow infers, unless they lose something.
+
+  Times become texts again, and whole numbers beyond int64 keep their digits.
 
   Args:
     texts: lines, as bytes.
     names: of the columns.
-    kept: a dict of types by name, of columns for which pyarrow's was not right
+    kept: a dict of types by name, for columns where the inferred type was wrong
       in earlier lines; those found here are added.
 
   Returns:
@@ -128,7 +130,7 @@ def _typed(texts, names, kept):
       kept[name] = pa.string()
     types[name] = pa.string() if pa.types.is_null(kind) else kind
   types.update(kept)
-  # What is not needed is left out: it may be a column a row.
+  # Only with the columns that are needed: others may be a new one in each row.
   table = _read(texts, types)
   found = {name: pa.uint64() for name in names
            if pa.types.is_floating(types[name]) and
@@ -161,7 +163,7 @@ def _read(texts, types=None):
 
 
 def _record(line, names=None):
-  """The object in a line, or what it has of these names; None if it is none."""
+  """The object in a line, with these keys or all; None if it is no object."""
   try:
     record = json.loads(line)
     if not isinstance(record, dict):

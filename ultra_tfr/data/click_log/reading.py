@@ -15,7 +15,7 @@ from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.grouping import PARTS
 from ultra_tfr.data.click_log.rows import RowReader
 
-# What floats leave where nothing should be left.
+# A share below this is rounding error of 0.
 _NO_SHARE = 1e-9
 
 
@@ -33,11 +33,11 @@ class ClickLog:
     contexts: names by context id; one, "all", without contexts.
     split: the shares of the validation and the test part.
     parts: `requests.LoggedLists` by name: "train", "valid" and "test".
-    statistics: of the features, see `log_statistics`.
-    summary: see `summary`; `summary_text()` shows it.
+    statistics: of the features, see `summary.FeatureStatistics.to_config`.
+    summary: see `summary.LogSummary.to_config`; `summary_text()` is for people.
     feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
     dialect: how values are written, `batches.Dialect`.
-    follows_schema: whether it was read as another log was.
+    follows_schema: whether it was read by the `schema` of another log.
   """
 
   def __init__(self, folder, columns, positions, pool_deeper, contexts, split,
@@ -56,7 +56,7 @@ class ClickLog:
     return summary_lib.to_text(self.summary)
 
   def schema(self):
-    """What another log must be read by for a model of this one.
+    """Describes how this log was read, to read another log for its model.
 
     Returns:
       A dict ready for JSON; `read_click_log(.., schema=..)` takes it.
@@ -86,10 +86,10 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
                    progress=None):
   """Reads a click log.
 
-  Memory holds a batch of rows, a bucket of requests (at most about 250,000
-  rows, or the largest request) and a few numbers a feature, not the log. Rows
-  of a request may be anywhere. What is wrong with a row costs that row, and is
-  written down.
+  Memory holds a batch of rows, a bucket of requests (about 250,000 rows, or the
+  largest request) and a few numbers a feature, not the log. Rows of a request
+  may be anywhere. A row with something wrong in it is left out, and written
+  down.
 
   Args:
     log: a pandas `DataFrame`, or a table of pyarrow, polars or any other
@@ -99,12 +99,13 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
       the columns of their first rows.
       Folders of partitions such as `day=2024-01-31` are columns, too.
     columns: `LogColumns`. Not with `schema`.
-    schema: that of the `ClickLog` that a model was trained on: then columns,
-      positions and contexts are read as there, and other ones are rejected.
-    positions: the positions in order, the first one first, where they are
-      names. By default they are numbers, in their order; there may be gaps.
-    num_positions: deeper positions share the last of so many; by default each
-      has its own.
+    schema: `ClickLog.schema()` of the log that a model was trained on: columns,
+      positions and contexts are then read as there, and rows with others are
+      rejected.
+    positions: where positions are names: all of them, the first one first. By
+      default they are numbers, in their order; there may be gaps.
+    num_positions: K: deeper positions share the last of the first K; by default
+      each position is one of its own.
     max_items: rows of a request to keep, those at its first positions; None for
       all. Training compares all pairs of a request, so a single long one may
       need more memory than there is.
@@ -113,12 +114,13 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     test: share of the requests for testing; with a timestamp, the last ones.
     max_rejected: the share of rows that may be rejected.
     rejected_file: a CSV file to write rejected rows to, or None.
-    max_vocabulary: values of a text feature that are told apart.
+    max_vocabulary: values of a text feature that are told apart; a feature with
+      more is hashed into so many bins.
     separator: between the values of a CSV row, one character; None for a comma,
       or a tab in TSV.
-    null_values: words that stand for a missing value, beside nothing; None for
-      those of `schema`, or NA, N/A, NaN, null and None, which in CSV may be
-      texts in quotes.
+    null_values: words that stand for a missing value, as an empty cell does;
+      None for those of `schema`, or NA, N/A, NaN, null and None, which are
+      texts where a CSV file has them in quotes.
     decimal: "." or ",", the sign before decimals in texts; None for that of
       `schema`, or a point.
     progress: a function of the number of rows read so far, or None.
@@ -148,7 +150,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     position_map = _position_map(positions, schema["pool_deeper"])
     features = [[feature["name"] for feature in schema["statistics"][kind]]
                 for kind in ("numeric", "text")]
-    # Those of the model, in its order, whatever a pattern would find here.
+    # The features of the model, in its order, whatever patterns match here.
     columns = dataclasses.replace(
         LogColumns.from_config(schema["columns"]), text=(), numbers=(),
         features=sum(features, []))

@@ -21,7 +21,7 @@ _SCALARS = {
     "context": pa.int32(), "item": pa.int64(), "weight": pa.float32(),
     "time": pa.float64(), "randomized": pa.bool_(), "row": pa.int64(),
     "source": pa.int32()}
-# Pairs of items in a padded batch, where its size is free.
+# At most so many pairs of items are in a padded batch, where its size is free.
 _MAX_PAIRS = 1 << 25
 
 
@@ -52,7 +52,7 @@ class LoggedBatch(NamedTuple):
 
   @property
   def display_order(self):
-    """`[B, L]` int64 from 1, the order shown, also of pooled positions."""
+    """`[B, L]` int64 from 1: the order of display, also in pooled positions."""
     return np.broadcast_to(
         np.arange(self.positions.shape[1]) + 1, self.positions.shape)
 
@@ -83,7 +83,8 @@ class LoggedLists:
     paths: bucket files of sorted rows.
     num_requests: how many requests they hold.
     num_rows: how many rows.
-    folder: the `TemporaryFolder` of the files, which they live as long as.
+    folder: the `TemporaryFolder` of the files, kept so that they exist as long
+      as this object.
   """
 
   def __init__(self, paths, num_requests, num_rows, folder=None):
@@ -98,8 +99,8 @@ class LoggedLists:
     """All requests once.
 
     Args:
-      batch_size: requests in a batch; in the order of the files fewer where
-        long ones would make it large.
+      batch_size: requests in a batch. Without a seed, batches have fewer where
+        long requests would make them large.
       seed: an int or a sequence of ints, to shuffle by; None for the order of
         the files.
 
@@ -163,7 +164,8 @@ class LoggedLists:
       epoch = 0
       while True:
         for batch in self.batches(size, (seed, epoch)):
-          # The requests left over join in other passes: the order is new.
+          # Smaller batches are left out: all passes differ in their order, so
+          # the requests in them come up in others.
           if len(batch.requests) == size:
             yield (model_inputs(batch), packed_targets(batch), batch.weights)
         epoch += 1
@@ -191,7 +193,7 @@ def packed_targets(batch):
 
 
 def _bounded(starts, requests):
-  """Yields requests in their order, so many that pairs of items stay few."""
+  """Yields runs of requests, each with at most `_MAX_PAIRS` pairs of items."""
   sizes = np.diff(starts)[requests]
   first = 0
   while first < len(sizes):
@@ -269,7 +271,7 @@ class Writer:
 
   def add(self, rows):
     """Adds `Rows`."""
-    # The high bits: the low ones say which part a request is in.
+    # By the high bits, since `Split` uses the low ones.
     bucket = (rows.request >> 32) % self._num_buckets
     order = np.argsort(bucket, kind="stable")
     table = to_table(rows).take(pa.array(order))

@@ -16,11 +16,11 @@ _LARGEST = np.finfo(np.float32).max
 
 
 class _BatchReader:
-  """Columns of one raw batch after another, and which rows are no good.
+  """Reads columns of one raw batch after another, and marks rows to reject.
 
   Attributes:
-    examples: by reason of rejection, the value of the first such row, or None
-      where nothing stands there, and what to do about it, or "".
+    examples: by reason of rejection, a tuple of the value in the first such
+      row, None if there is none, and of what to do about it, or "".
   """
 
   def __init__(self, decimal="."):
@@ -39,7 +39,8 @@ class _BatchReader:
     return self._sources.setdefault(batch.source, len(self._sources))
 
   def _end(self):
-    """The rows that stay, `[R]`, and (source, row, reason) of the others."""
+    """The rows that stay, `[R]` booleans, and (source, row, reason) of others.
+    """
     batch, kept = self._batch, np.equal(self._rejects, None)
     return kept, [
         *((batch.source, bad.row, bad.reason) for bad in batch.malformed),
@@ -56,7 +57,7 @@ class _BatchReader:
 
   @contextlib.contextmanager
   def _usable(self, name):
-    """Says what is wrong with a column as a whole."""
+    """Explains errors of pyarrow: the type of a column cannot be used."""
     try:
       yield
     except pa.ArrowException as error:
@@ -71,7 +72,7 @@ class _BatchReader:
     Args:
       wrong: `[R]` booleans.
       reason: a few words.
-      values: `[R]`, an array or the name of a column, to show one of them.
+      values: `[R]` values or the name of a column, to show the first wrong one.
       remedy: what to do about it.
     """
     if not wrong.any():
@@ -85,7 +86,7 @@ class _BatchReader:
       self.examples[reason] = (None if value is None else str(value), remedy)
 
   def _read_numbers(self, name):
-    """Numbers, NaN where missing, and where something else stands."""
+    """Numbers, NaN where missing or wrong, and where they are wrong."""
     array = self._get(name)
     with self._usable(name):
       return values_lib.numbers(array, self._decimal)
@@ -163,8 +164,8 @@ class FeatureReader(_BatchReader):
 class RowReader(_BatchReader):
   """Converts raw batches, batch after batch.
 
-  What a column is, number or text, must be seen before: by `learn`, or else in
-  the first batch.
+  Whether a column holds numbers or texts is decided before: by `learn`, or else
+  by the first batch.
 
   Args:
     columns: `LogColumns`.
@@ -172,17 +173,17 @@ class RowReader(_BatchReader):
     slots: the names of the positions in order, or None where positions are
       numbers.
     contexts: the names of the contexts that are known already.
-    new_contexts: whether others may come.
-    features: a pair of names, of the features that are numbers and of those
-      that are texts; None to see that in the values.
+    new_contexts: whether rows with other contexts are kept.
+    features: a pair of lists, the names of the features that are numbers and of
+      those that are texts; None to decide it by the values.
     decimal: as in `Dialect`.
 
   Attributes:
-    numeric_features: their names.
-    text_features: their names.
-    mixed: by name of a text feature of which some values are numbers, and
-      which nobody said to be a text: their share, and one of them.
-    contexts: names by id, growing.
+    numeric_features: the names of the features that are numbers.
+    text_features: the names of those that are texts.
+    mixed: by name of a text feature that nobody declared one and that has
+      numbers among its values: the share of these, and one of them.
+    contexts: names by id; more are added as they appear.
   """
 
   def __init__(self, columns, available, slots=None, contexts=(),
@@ -249,7 +250,7 @@ class RowReader(_BatchReader):
                 [text.filter(mask) for text in texts]), rejected
 
   def undecided(self):
-    """Names of the columns whose values say what they are."""
+    """Names of the columns whose values decide if they are numbers or texts."""
     names = [self._columns.position] if self._slots is None else []
     if not isinstance(self._expression, Expression):
       names += self._feedback_columns
@@ -258,13 +259,13 @@ class RowReader(_BatchReader):
     return list(dict.fromkeys(names))
 
   def learn(self, source, values, stored=None):
-    """Sees which columns are texts.
+    """Decides which columns are texts.
 
     Args:
       source: where the values are from.
-      values: pyarrow arrays by name, as `sources.first_values` gives them of
+      values: pyarrow arrays by name, as `sources.first_values` gives them for
         the columns of `undecided`.
-      stored: by name, whether the stored type says that it is a text.
+      stored: as `sources.stored_kinds` gives it, or None.
 
     Raises:
       ValueError: if positions are names and their order is not known, or most
@@ -351,7 +352,7 @@ class RowReader(_BatchReader):
         arrays[name] = np.array(self._texts(name).to_pylist(), object)
         continue
       arrays[name], wrong = self._read_numbers(name)
-      # A function may never look at it.
+      # A user's function may never use the column.
       if isinstance(self._expression, Expression) and wrong.any():
         value = self._get(name)[int(np.argmax(wrong))].as_py()
         self._reject(wrong, f"{name} is no number", name,
@@ -415,7 +416,8 @@ class RowReader(_BatchReader):
 
 
 def _part(values, decimal, others):
-  """The values that are numbers, or those that cannot be, as strings."""
+  """The values that are numbers, or (`others`) those that are not, as strings.
+  """
   texts = values_lib.texts(values)
   found, wrong = values_lib.numbers(texts, decimal)
   return texts.filter(pa.array(wrong if others else ~np.isnan(found)))

@@ -22,14 +22,14 @@ from ultra_tfr.data.click_log.batches import RawBatch
 
 _READABLE = (".parquet, .csv, .tsv, .jsonl, .ndjson and .json (one object a "
              "line), .csv.gz and the like, and .tfrecord of ELWC")
-# Bytes of a row of text, and how much larger a file is when unpacked.
+# Guesses: bytes of a row of text, and how much larger an unpacked file is.
 _ROW_BYTES, _PACKED = 100, 5
 _BUFFER_BYTES = 1 << 20
-# What Hive and Spark name the folder of rows without a value.
+# The value in the name of a folder of rows without one, as Hive and Spark do.
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # A column without values, which may be of any type.
 _ANY = "any"
-# Values that tell whether a column holds numbers.
+# So many values tell whether a column holds numbers.
 _ENOUGH = 1000
 
 
@@ -60,7 +60,7 @@ def find_files(log):
 
 
 def _find(log):
-  """Pairs of a path and a dict of the values of its partition."""
+  """Pairs of a path and a dict of the values that its folders give."""
   if isinstance(log, (list, tuple)) and log:
     return [found for part in log for found in _find(part)]
   if not isinstance(log, (str, os.PathLike)):
@@ -72,7 +72,7 @@ def _find(log):
   if os.path.exists(log):
     root, entries = log, [log]
   else:
-    # What a pattern finds may be a partition; what is named is none.
+    # Folders that a pattern matches may be partitions, those it names are not.
     root = log[:glob.escape(log).find("[")].rpartition(os.sep)[0]
     entries = [path for path in sorted(glob.glob(log, recursive=True))
                if not os.path.basename(path).startswith(("_", "."))]
@@ -219,16 +219,16 @@ def estimate_rows(log):
 
 
 def stored_kinds(log, names):
-  """What the stored types say of columns, whatever the values look like.
+  """Whether columns are texts by their stored types, whatever the values.
 
   Args:
     log: files as in `find_files`, or a table, see `is_table`.
     names: of columns.
 
   Returns:
-    A dict of booleans, whether it is a text. Columns are not in there if
-    nothing but the values tells it: those of CSV, JSON lines, partitions, and
-    pandas columns of several types.
+    A dict of booleans by name. It lacks columns of which only the values tell:
+    those of CSV, JSON lines and partitions, and pandas columns of several
+    types.
   """
   if is_frame(log):
     available = column_names(log)
@@ -248,7 +248,7 @@ def stored_kinds(log, names):
 
 
 def _kinds_in(path, names):
-  """By name: whether it is a text, `_ANY` for no value at all."""
+  """By name, whether a column is a text; `_ANY` for one without any value."""
   if _format(path) is not _PARQUET:
     return {}
   return _kinds_of(
@@ -275,18 +275,18 @@ def _is_text_series(series):
 
 
 def first_values(log, names, stored, dialect=USUAL):
-  """The first values of columns, of each as many as tell what it is.
+  """The first values of columns, as many as tell if they are numbers or texts.
 
   Args:
     log: files as in `find_files`, or a table, see `is_table`.
     names: the columns.
-    stored: what `stored_kinds` says of them. Values of these are those of the
-      first rows, however few there are.
+    stored: as `stored_kinds` gives it. Of these columns the first batch is
+      enough, however few values it has.
     dialect: `Dialect`.
 
   Returns:
-    A tuple of the name of a source and a dict of pyarrow arrays by name. They
-    differ in length, and hold nothing that is missing.
+    A tuple of the name of a source and a dict of pyarrow arrays by name, of
+    different lengths and without missing values.
   """
   found, source = {name: [] for name in names}, "The log"
   # All of a partition, since its values come one after another.
@@ -340,7 +340,7 @@ def read_batches(log, names, dialect=USUAL):
         break
       columns = {name: pa.repeat(pa.scalar(value, pa.string()), len(batch.rows))
                  for name, value in partition.items()}
-      # The reader of CSV knows what is in quotes.
+      # Missing values of CSV are known already, since quotes count there.
       yield batch._replace(columns={**batch.columns, **columns},
                            missing=() if is_csv else dialect.words)
 
@@ -349,7 +349,7 @@ def _reading(path, read):
   try:
     return read()
   except (pa.ArrowException, UnicodeError, OSError) as error:
-    # Those with a number are the system's, such as a missing permission.
+    # Errors with a number are the system's, such as a missing permission.
     if isinstance(error, OSError) and error.errno is not None:
       raise
     raise ValueError(

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ultra_tfr import output
 from ultra_tfr.core import feature_scale
 
-# Names of features in a line.
+# At most so many names of features are in a line.
 _SHOWN = 20
 
 
@@ -20,8 +20,8 @@ class Rejections:
 
   Args:
     path: a CSV file to write, with the columns source, row and reason; None to
-      count only. Without a rejected row it is only written over an older one.
-      It is there after `close`.
+      count only. If no row is rejected, it is written only to replace an older
+      file. It is there after `close`.
     examples: by reason, a value and a remedy, as in `RowReader.examples`.
 
   Attributes:
@@ -66,7 +66,7 @@ class Rejections:
 
     Args:
       num_rows: all rows read, rejected ones included.
-      max_share: the largest share that is all right.
+      max_share: the largest share that is accepted.
     """
     if self.count <= max_share * num_rows and self.count < num_rows:
       return
@@ -99,12 +99,12 @@ class LogSummary:
   """Counts what a log holds, group after group of whole requests.
 
   Attributes:
-    requests: their number in each part, by name.
-    rows: their number in each part.
+    requests: how many there are in each part, by name.
+    rows: likewise.
     cut: rows that were left out, since their requests had more than are kept.
-    duplicates: rows that another one equals in all that is read.
-    merged: other rows of an item that had one at that position of the request,
-      such as those of clicks beside those of impressions.
+    duplicates: rows left out that equal another one in all that is read.
+    merged: other rows left out, of an item that has a row at that position of
+      the request, such as rows of clicks beside those of impressions.
   """
 
   def __init__(self):

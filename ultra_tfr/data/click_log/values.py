@@ -12,12 +12,13 @@ _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _TIME = (r"^(?P<clock>\d{4}-\d\d-\d\d"
          r"(?:[T ]\d\d(?::\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?)?)\d*"
          r" *(?P<zone>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?$")
-# Fewer are typing errors; a text feature has more of them.
+# A column is a text if more of its values than this share are no numbers; fewer
+# are typing errors.
 _TEXT_SHARE = 0.1
 
 
 def plain(array, missing=()):
-  """A column without what differs between files only.
+  """A column of any stored type as one of few types, with missing values.
 
   Args:
     array: a pyarrow array.
@@ -25,8 +26,8 @@ def plain(array, missing=()):
 
   Returns:
     A tuple of an array of strings, numbers, booleans or times, missing where a
-    text is empty or such a word, or a number NaN, and `[R]` booleans, where
-    bytes stand that are no text.
+    text is empty or such a word and where a number is NaN; and `[R]` booleans,
+    true where there are bytes that are no text.
 
   Raises:
     pa.ArrowException: if the column has another type.
@@ -70,7 +71,7 @@ def is_number_or_text(kind):
 
 
 def known(array, missing=()):
-  """What is not missing of a column; nothing of a type that `plain` refuses."""
+  """The values that are not missing; none if `plain` refuses the type."""
   try:
     return plain(array, missing)[0].drop_null()
   except pa.ArrowException:
@@ -78,7 +79,7 @@ def known(array, missing=()):
 
 
 def joined(arrays):
-  """Arrays that `known` gave as one; of strings where they differ in type."""
+  """Joins arrays that `known` gave; as strings if their types differ."""
   kinds = {array.type for array in arrays}
   if len(kinds) != 1:
     arrays = [pa.array([], pa.string()), *map(texts, arrays)]
@@ -108,11 +109,12 @@ def numbers(array, decimal="."):
   Args:
     array: a pyarrow array that `plain` gave: numbers, booleans, or texts that
       say one.
-    decimal: the sign before decimals in texts; with "," a point is none.
+    decimal: the sign before decimals in texts; with ",", texts with a point are
+      no numbers.
 
   Returns:
-    A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, where
-    something stands that is no number.
+    A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, true where
+    a value is no number.
 
   Raises:
     pa.ArrowException: if it is of times.
@@ -146,8 +148,8 @@ def texts(array):
     array: a pyarrow array that `plain` gave.
 
   Returns:
-    A pyarrow array of strings; numbers are written out, the same ones in the
-    same way: 12 is "12", of whatever type. A text stays as it is.
+    A pyarrow array of strings. Equal numbers become equal texts, whatever their
+    type: 12 and 12.0 are "12". A text stays as it is.
 
   >>> texts(pa.array([12345678900.0, 0.5, None])).to_pylist()
   ['12345678900', '0.5', None]
@@ -177,8 +179,8 @@ def seconds(array):
       texts of `choices.TIME_FORMS`, in UTC where they have no zone.
 
   Returns:
-    A tuple of `[R]` float64, NaN where missing, and `[R]` booleans, where
-    something stands that is no time.
+    A tuple of `[R]` float64 since 1970, NaN where missing, and `[R]` booleans,
+    true where a value is no time.
 
   >>> seconds(pa.array(["1970-01-01T00:01:00", "9"]))[0].tolist()
   [60.0, 9.0]
@@ -258,7 +260,7 @@ def _since_1970_in_utc(clock):
   try:
     return _since_1970(clock.cast(pa.timestamp("ns")))
   except pa.ArrowInvalid:
-    # Seldom: one look at each, to find months of 13 and the like.
+    # Rare, and slow: each by itself, to find a month of 13 and the like.
     return np.array([_one_since_1970(text) for text in clock], np.float64)
 
 
