@@ -17,7 +17,8 @@ def formats():
   return list(figure.Figure().canvas.get_supported_filetypes())
 
 
-def plot_examination(path, estimated, true_examination=None, title=None):
+def plot_examination(path, estimated, true_examination=None, title=None,
+                     ndcg=None):
   """Draws examination curves by display position.
 
   Args:
@@ -25,6 +26,8 @@ def plot_examination(path, estimated, true_examination=None, title=None):
     estimated: a dict from method name to `[K]`, relative to position 1.
     true_examination: `[K]`, relative to position 1, or None.
     title: of the plot.
+    ndcg: a dict from method name to NDCG@10 of its runs, for a panel of its
+      own; None for none.
 
   Raises:
     ValueError: if there is no curve, or the format is unknown.
@@ -36,8 +39,10 @@ def plot_examination(path, estimated, true_examination=None, title=None):
         "There is no examination curve to plot: none of the methods estimates "
         "one; train one that does, such as 'unbiased'.")
   # Not `pyplot`: that would choose a window system.
-  chart = figure.Figure(figsize=(6, 4), layout="constrained")
-  axes = chart.subplots()
+  chart = figure.Figure(figsize=(6 if ndcg is None else 10, 4),
+                        layout="constrained")
+  axes, *others = chart.subplots(
+      1, 1 if ndcg is None else 2, squeeze=False)[0]
   if true_examination is not None:
     axes.plot(range(1, len(true_examination) + 1), true_examination,
               color="black", linewidth=2, label="true")
@@ -53,7 +58,22 @@ def plot_examination(path, estimated, true_examination=None, title=None):
     text.set_parse_math(False)
   if title:
     axes.set_title(title, parse_math=False)
+  if others:
+    _draw_ndcg(others[0], ndcg)
   _save(chart, path)
+
+
+def _draw_ndcg(axes, ndcg):
+  """A row for each method, the best one on top: a point for each run."""
+  names = sorted(ndcg, key=lambda name: np.mean(ndcg[name]))
+  for row, name in enumerate(names):
+    axes.plot(ndcg[name], [row] * len(ndcg[name]), "o", color="tab:blue")
+    axes.annotate(f"{np.mean(ndcg[name]):.3f}", (np.mean(ndcg[name]), row),
+                  (0, 8), textcoords="offset points", ha="center")
+  axes.set_yticks(range(len(names)), names, parse_math=False)
+  axes.margins(x=0.15, y=0.25)
+  axes.set_title("NDCG@10 on true labels")
+  axes.grid(axis="x", alpha=0.3)
 
 
 def plot_uplift(path, daily, cumulative, quantity, title=None):

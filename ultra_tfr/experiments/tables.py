@@ -75,19 +75,21 @@ class Results:
     output.write(path, self.to_json(seconds))
 
   def plot(self, path):
-    """Draws true and estimated examination curves of all kinds of feedback.
+    """Draws examination curves and NDCG@10 of all kinds of feedback.
 
     Args:
       path: the file, whose ending chooses the format.
     """
-    estimated, true_curve = {}, None
+    estimated, ndcg, true_curve = {}, {}, None
     for feedback, by_method in self._outcomes.items():
       true_curve = _relative(self._true[feedback])
       suffix = f" ({feedback})" if len(self._outcomes) > 1 else ""
       estimated.update({name + suffix: curve
                         for name, curve in _curves(by_method).items()})
+      ndcg.update({name + suffix: [run.metrics["ndcg@10"] for run in runs]
+                   for name, runs in by_method.items()})
     plots.plot_examination(path, estimated, true_curve,
-                           f"Position bias, {self._dataset}")
+                           f"Position bias, {self._dataset}", ndcg)
 
   def to_text(self):
     """Tables of NDCG, of the gap closed, and of examination curves."""

@@ -32,6 +32,15 @@ def test_everything_given_is_drawn(tmp_path):
   assert pictures[0] == _png(tmp_path / "again.png", one)
 
 
+def test_ndcg_gets_a_panel_of_its_own(tmp_path):
+  """--plot showed whether the curve is right, and not what it is good for."""
+  path = tmp_path / "curve.svg"
+  plots.plot_examination(
+      str(path), {"unbiased": [1.0, 0.6]}, ndcg={"unbiased": [.89, .88],
+                                                 "naive$": [.84]})
+  assert path.read_text().count("<g id=\"axes_") == 2
+
+
 def test_the_ending_chooses_the_format(tmp_path):
   path = tmp_path / "curve.svg"
   plots.plot_examination(str(path), {"unbiased": [1.0, 0.6]})

@@ -1,4 +1,4 @@
-"""What the README shows works: its code, its commands, its files."""
+"""What the README and docs/ show works: code, commands, names of files."""
 
 import importlib
 import re
@@ -8,16 +8,22 @@ from absl import flags
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 import program_files
+import ultra_tfr
 from ultra_tfr import cli
 from ultra_tfr import scorers
 
-_TEXT = (program_files.ROOT / "README.md").read_text(encoding="utf-8")
+_TEXTS = {
+    str(path.relative_to(program_files.ROOT)): path.read_text(encoding="utf-8")
+    for path in (program_files.ROOT / "README.md",
+                 *sorted((program_files.ROOT / "docs").rglob("*.md")))}
+_TEXT = _TEXTS["README.md"]
 
 
-def _blocks(language):
-  return re.findall(rf"^```{language}\n(.*?)^```", _TEXT, re.M | re.S)
+def _blocks(language, text=_TEXT):
+  return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 def _words(text):
@@ -27,11 +33,15 @@ def _words(text):
   return [words[1:] for words in calls if words[:1] == ["ultra-tfr"]]
 
 
-_CALLS = [words for block in _blocks("shell") for words in _words(block)]
+_CALLS = [words for text in _TEXTS.values()
+          for block in _blocks("shell", text) for words in _words(block)]
 # In sentences they may be cut short, as `ultra-tfr train --model_dir`.
 _MENTIONS = [
     (name, re.findall(r"--(\w+)", rest)) for name, rest in
-    re.findall(r"`ultra-tfr\s+([a-z][\w-]*)([^`]*)`", _TEXT)]
+    re.findall(r"`ultra-tfr\s+([a-z][\w-]*)([^`]*)`",
+               "\n".join(_TEXTS.values()))]
+_PAGES = [name for name, text in _TEXTS.items()
+          if name != "README.md" and _blocks("python", text)]
 
 
 @pytest.fixture
@@ -59,18 +69,42 @@ def define():
   flags.FLAGS.unparse_flags()
 
 
-@pytest.mark.parametrize("code", _blocks("python"))
-def test_code_runs(code):
+@pytest.fixture
+def names():
+  """What a reader has at hand: a model, and lists with clicks."""
   rng = np.random.default_rng(0)
   features = rng.normal(size=[8, 10, 3]).astype(np.float32)
   clicks = (rng.random([8, 10]) < .3).astype(np.float32)
-  model = scorers.build_model(3, hidden_units=[4])
+  return {
+      "np": np, "tf": tf, "tfr": tfr, "ultra_tfr": ultra_tfr,
+      "model": scorers.build_model(3, hidden_units=[4]),
+      "dataset": tf.data.Dataset.from_tensors((features, clicks)).repeat(2)}
+
+
+@pytest.mark.parametrize("code", _blocks("python"))
+def test_code_runs(code, names):
+  model = names["model"]
   before = [np.array(values) for values in model.get_weights()]
-  names = {"model": model, "dataset": tf.data.Dataset.from_tensors(
-      (features, clicks)).repeat(2)}
   exec(code, names)
   assert any(np.any(a != b) for a, b in zip(before, model.get_weights()))
   assert names["bias"].tables()["examination"].shape == (1, 10)
+
+
+@pytest.fixture
+def eagerly():
+  """Trains without graphs: to trace one takes longer than a few steps."""
+  tf.config.run_functions_eagerly(True)
+  yield
+  tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.parametrize("page", _PAGES)
+@pytest.mark.usefixtures("eagerly")
+def test_code_of_a_page_runs(page, names, tmp_path, monkeypatch):
+  """Its blocks are one program, from top to bottom."""
+  monkeypatch.chdir(tmp_path)
+  for number, code in enumerate(_blocks("python", _TEXTS[page]), start=1):
+    exec(compile(code, f"{page}, block {number}", "exec"), names)
 
 
 @pytest.mark.parametrize("words", _CALLS, ids=" ".join)
@@ -87,14 +121,16 @@ def test_mentioned_flags_are_there(name, names, define):
 
 def test_code_and_commands_are_found():
   assert len(_blocks("python")) == 1
+  assert len(_PAGES) > 3
   assert {words[0] for words in _CALLS} >= {
       "demo", "fit-log", "train", "compare"}
   assert {name for name, _ in _MENTIONS} >= {
       "evaluate-log", "diagnose", "simulate-ab"}
 
 
-def test_files_are_there():
-  paths = set(re.findall(r"\b(?:examples|tests)/[\w./-]*\w", _TEXT))
-  assert len(paths) > 5
+@pytest.mark.parametrize("page", _TEXTS)
+def test_files_are_there(page):
+  paths = re.findall(r"(?<![\w/])(?:docs|examples|tests|ultra_tfr)/[\w./-]*\w",
+                     _TEXTS[page])
   assert not {path for path in paths
               if not (program_files.ROOT / path).exists()}
