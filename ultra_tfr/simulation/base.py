@@ -103,7 +103,7 @@ class ClickModel:
         display.put_back(array) for array in (clicks, examined, propensity)))
 
   def _simulate(self, labels, positions, uniforms):
-    """Like `sample`, in display order, padding last; masks nothing.
+    """Like `sample`, in display order, padding last and not masked.
 
     Args:
       labels: `[N, L]`, -1 in padding.
@@ -117,9 +117,9 @@ class ClickModel:
 
 
 class Display:
-  """Lists in display order: by position, items not displayed at the end.
+  """Lists in display order: by position, items that are not displayed last.
 
-  So the models see the same numbers wherever padding is.
+  So click models see the same arrays wherever a list has its padding.
 
   Attributes:
     labels: float64 `[N, L]`, -1 at the end of short lists.

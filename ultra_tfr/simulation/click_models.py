@@ -19,7 +19,7 @@ from ultra_tfr.simulation import base
 # Interpreting Clickthrough Data as Implicit Feedback", SIGIR 2005.
 _EXAMINATION = (.68, .61, .48, .34, .28, .20, .11, .10, .08, .06)
 
-# So that about one item in 200 is clicked.
+# A factor of examination by which about one item in 200 is clicked.
 _SPARSE = .07
 
 # P(examination) by position (rows) and distance to the last click above, the
@@ -72,7 +72,7 @@ class PositionBasedModel(base.ClickModel):
     return examined & (uniforms[1] < click_given_examined), examined, propensity
 
   def _click_given_examined(self, labels, positions):
-    del positions  # Here a click depends on the position by examination only.
+    del positions  # Only examination depends on the position here.
     return self.attraction(labels)
 
 
@@ -173,7 +173,7 @@ class UserBrowsingModel(base.ClickModel):
     last_click = np.zeros(labels.shape[0], dtype=np.int64)
     for item in range(labels.shape[1]):
       row, position = rows[:, item], positions[:, item]
-      # In rows after the last, a far click is still not the same as none.
+      # Below the last row of the table, a far click still differs from none.
       distance = np.clip(position - last_click, 1, max(size - 1, 1))
       column = np.where(last_click == 0, row, distance - 1)
       propensity[:, item] = self.table[row, column] ** self.eta
@@ -292,7 +292,7 @@ def sparse_position_based_model(click_noise: float = .1,
       max_grade=max_grade)
 
 
-# The command line's names.
+# By the names of the command line.
 CLICK_MODELS = {
     "pbm": PositionBasedModel,
     "pbm-sparse": sparse_position_based_model,

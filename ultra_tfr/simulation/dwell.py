@@ -91,7 +91,7 @@ def simulate_dwell(labels, clicks, seed, positions=None, rank_offset: int = 1,
 
 def _truncated_normal(mean, deviation, uniform) -> np.ndarray:
   """Maps uniforms in [0, 1) to normal numbers of at least 0, by quantiles."""
-  # No deviation at all (no noise, grade 0) comes with a mean of 0: it stays 0.
+  # Where the deviation is 0 (no noise, grade 0), so is the mean: it stays 0.
   deviation = np.maximum(deviation, np.finfo(np.float64).tiny)
   # Z >= -mean/deviation, and -Z has the same distribution: the upper tail of Z
   # is the lower one of -Z, where quantiles are accurate.

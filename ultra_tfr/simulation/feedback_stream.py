@@ -63,8 +63,8 @@ class FeedbackStream:
     """The clicks of users who examine everything: feedback without any bias.
 
     They click each item with its attraction, whatever its position and the
-    clicks above. Under a position-based model they are the users of `draw`, who
-    click what they clicked there and more.
+    clicks above. Under a position-based model they are the users of `draw`:
+    they click what they clicked there, and more.
 
     Args:
       epoch: from 0.
@@ -88,9 +88,9 @@ class FeedbackStream:
   def dataset(self, batch_size, learn_from="feedback", start=0):
     """An endless dataset of (features, targets), reshuffled each epoch.
 
-    What is skipped by `start` is neither drawn nor gathered: the batches of an
-    epoch depend on (seed, epoch) alone. So a training that was restored in the
-    middle of an epoch goes on with the batch that comes next:
+    The batches of an epoch depend on (seed, epoch) alone, so batches that
+    `start` skips are not even drawn, and a training that was restored in the
+    middle of an epoch goes on with the next batch:
 
         model.fit(
             stream.dataset(256, start=lambda: model.optimizer.iterations),
@@ -127,7 +127,7 @@ class FeedbackStream:
       while True:
         targets = self._targets(learn_from, epoch)
         order = np.random.default_rng((self._seed, epoch)).permutation(count)
-        # The lists left over join in other epochs: the order is a new one.
+        # Lists left over come up in other epochs, which have another order.
         for first in range(batch * size, count - size + 1, size):
           chosen = order[first:first + size]
           yield self.features[chosen], targets[chosen]

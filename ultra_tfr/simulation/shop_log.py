@@ -26,7 +26,7 @@ _DAY = 86400
 _ETA_BY_DEVICE = {"desktop": .7, "mobile": 1.2}
 _CATEGORIES = ("bags", "books", "cameras", "garden", "games", "kitchen",
                "music", "pets", "shoes", "sports", "toys", "watches")
-# Candidates for each item shown.
+# Candidates of a request for each item that it shows.
 _CHOICE = 2
 # The weak logger's score: attraction, its preference for an item, noise.
 _BY_APPEAL, _BY_ITEM, _BY_REQUEST = .5, 1., .5
@@ -35,7 +35,7 @@ _DWELL_DEVIATION = .7
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogTruth:
-  """What a log does not show.
+  """The truth behind a log, which a log does not show.
 
   With an item of attraction a at the k-th of the positions,
 
@@ -47,7 +47,7 @@ class LogTruth:
     trust_negative: float64 `[K]`, P(click | examined) of an item that attracts
       nobody.
     attraction: float64 `[R]`, of the item in each row of the log.
-    catalogue: a row an item: `item_id` and its features, as in the log.
+    catalogue: one row for each item: `item_id` and its features, as in the log.
     item_attraction: float64 `[I]`, in the order of the catalogue.
     item_dwell_ms: float64 `[I]`, mean dwell time of a click, likewise.
   """
