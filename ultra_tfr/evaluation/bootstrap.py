@@ -1,7 +1,7 @@
-"""The bootstrap over requests: how far an estimate could have come out else.
+"""The bootstrap over requests: how different an estimate might have come out.
 
-Items of one request are shown and clicked together, so requests are what is
-drawn again, not rows.
+Items of one request are shown and clicked together, so requests are drawn
+again, and not rows.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def interval(estimates, level=0.9):
 def cautious_level(level, replicates):
   """The level whose percentiles are a standard error further out.
 
-  Of so few replicates the percentiles themselves are known with an error only.
+  With few replicates, percentiles themselves are known with an error only.
 
   Args:
     level: the share of replicates that would be inside.
@@ -81,20 +81,20 @@ def cautious_level(level, replicates):
 def widened(value, low, high, effective_size, level):
   """A percentile interval made as wide as a small sample needs it.
 
-  Replicates spread as far as the sample does, and know nothing of how little
-  few observations say of their own spread: so the ends move away from the value
-  by what the quantile of Student's t is larger than that of the normal.
+  Replicates spread as the sample does, but few observations say little of their
+  own spread. So the ends move away from the value by the ratio of the quantile
+  of Student's t to that of the normal.
 
   Args:
     value: `[..]`, the estimate.
-    low: `[..]`, the percentile of its replicates.
-    high: `[..]`, likewise.
-    effective_size: `[..]`, of how many observations it is; fewer than two are
-      taken for two.
+    low: `[..]`, the lower percentile of its replicates.
+    high: `[..]`, the upper one.
+    effective_size: `[..]`, how many observations the estimate rests on; fewer
+      than two are taken for two.
     level: of the interval.
 
   Returns:
-    A tuple (low, high), which hold the value.
+    A tuple (low, high), with the value between them.
 
   >>> low, high = widened(0.0, -1.0, 2.0, np.array([2.0, 10.0, 1e6]), 0.9)
   >>> low.round(2).tolist(), high.round(2).tolist()
@@ -108,7 +108,7 @@ def widened(value, low, high, effective_size, level):
 
 
 def effective_size(contributions):
-  """How many equal contributions would add up with as much noise: Kish's size.
+  """How many equal contributions would have as much noise: Kish's size.
 
   Args:
     contributions: `[N, ..]`.
@@ -128,13 +128,13 @@ def effective_size(contributions):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-  """What was estimated, and its bootstrap interval.
+  """An estimate, and its bootstrap interval.
 
   Attributes:
     value: an array, or a number; NaN where the log does not tell.
-    low: likewise, the lower end.
-    high: likewise, the upper end.
-    standard_error: likewise, by the bootstrap; None where only the interval was
+    low: the lower end, likewise.
+    high: the upper end, likewise.
+    standard_error: by the bootstrap, likewise; None where only the interval was
       asked for.
   """
 
@@ -166,7 +166,7 @@ def ratio_estimate(value, replicated, level):
 
 
 def draw_requests(requests, replicates, level, seed):
-  """Bootstrap counts of the requests that there are.
+  """Bootstrap counts of the requests of some rows.
 
   Args:
     requests: `[R]` int, any number for each request.
@@ -175,7 +175,8 @@ def draw_requests(requests, replicates, level, seed):
     seed: of the bootstrap.
 
   Returns:
-    Counts `[B, N]`, and the column of each row `[R]`.
+    Counts `[B, N]` of the N requests, and `[R]` the index of each row's request
+    in them.
 
   Raises:
     ValueError: if `replicates` is no whole number of at least 1, or `level` is
@@ -191,7 +192,7 @@ def draw_requests(requests, replicates, level, seed):
 
 
 def centred_ranks(groups, values):
-  """Ranks within each group, equal values sharing theirs, minus their mean.
+  """Ranks within each group minus their mean; equal values share a rank.
 
   Args:
     groups: `[R]` int from 0.

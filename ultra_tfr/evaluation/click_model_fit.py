@@ -16,11 +16,11 @@ from ultra_tfr import checks
 from ultra_tfr.evaluation import bootstrap
 from ultra_tfr.evaluation import harvesting
 
-# Numbers in the arrays of the EM, small enough for the processor's cache.
+# So many numbers are in an array of the EM, to fit into the processor's cache.
 _BLOCK = 1 << 17
-# Iterations until positions that have converged are set aside.
+# After so many iterations, positions that have converged are set aside.
 _ROUND = 20
-# EM stays where it is at a probability of 0 or 1: it starts this far away.
+# EM never leaves a probability of 0 or 1, so it starts this far away.
 _MARGIN = 1e-3
 # Relevance probabilities keep this distance from 0 and 1, so that a click on an
 # item with a relevance that was rounded to 0 is no contradiction.
@@ -61,15 +61,15 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
                q  = beta (1 - p1) / (1 - P(click))  after none
       M step   p1 = sum c q / sum q,  p0 = sum c (1 - q) / sum (1 - q)
 
-  with p0 <= p1; where the M step would have it otherwise both are the click
-  rate. Without p0 this is the position-based model, P(click) = theta beta. The
+  with p0 <= p1; where the M step gives p0 > p1, both become the click rate.
+  Without p0 this is the position-based model, P(click) = theta beta. The
   log-likelihood is concave, so the end does not depend on the start.
 
   The scale of theta is fixed by beta: relevance that is too low by a factor
-  makes theta too large by it. Only theta relative to position 1 is safe from
-  that. The intervals are those of drawing requests again with relevance as it
-  is given: sampling error only. The error of the relevance model, often the
-  larger one, is not in them.
+  makes theta too large by that factor. Only theta relative to position 1 is
+  safe from that. The intervals are by drawing requests again, with relevance as
+  it is given: they hold sampling error only. The error of the relevance model,
+  often the larger one, is not in them.
 
   Args:
     positions: `[R]` int, 1-based; 0 if unknown: such rows do not count.
@@ -80,13 +80,14 @@ def fit_click_model(positions, contexts, clicked, relevance, requests,
     click_relevant: `[C, K]`, where p1 starts.
     click_irrelevant: `[C, K]`, where p0 starts; None for the position-based
       model.
-    num_bins: rows of similar relevance are counted together: so many bins of
-      equal width in the logit of beta, each with the mean beta of its rows.
+    num_bins: rows of similar relevance are counted together, in this many bins
+      of equal width in the logit of beta, each with the mean beta of its rows.
     replicates: bootstrap replicates.
     level: the share of replicates in the interval.
     seed: of the bootstrap.
-    tolerance: EM ends when no probability moves by more.
-    max_iterations: EM ends at the latest; rounded up to a multiple of 20.
+    tolerance: EM ends when no probability moves by more in an iteration.
+    max_iterations: after which EM ends at the latest; rounded up to a multiple
+      of 20.
 
   Returns:
     A `ClickFit`.
@@ -181,9 +182,9 @@ def position_follows_scores(scores, positions, requests, replicates=200,
     seed: of the bootstrap.
 
   Returns:
-    A `bootstrap.Estimate` of floats: the mean over requests. Requests with one
+    A `bootstrap.Estimate` of floats, the mean over requests. Requests with one
     item, or with equal scores throughout, have no correlation and do not count;
-    NaN if there are no others.
+    the mean is NaN if there are no others.
 
   Raises:
     ValueError: if an argument is not as above.
@@ -220,7 +221,8 @@ def position_follows_scores(scores, positions, requests, replicates=200,
 
 
 def _starts(click_relevant, click_irrelevant):
-  """Both starts `[C, K]` where EM can move; p0 is 0 for None."""
+  """Both starts `[C, K]`, off 0 and 1 where EM could not move; p0 0 for None.
+  """
   shape = np.shape(click_relevant)
   if len(shape) != 2:
     raise ValueError(
@@ -245,9 +247,17 @@ def _bins(values, num_bins):
 def _em(counts, beta, p1, p0, tolerance, max_iterations):
   """EM for each replicate, context and position by itself.
 
-  From counts `[2, B, C, K, bins]` of rows without and with a click, and their
-  relevance `[2, C, K, bins]`: p1 and p0, each `[B, C, K]` and NaN without rows,
-  and whether all of them converged.
+  Args:
+    counts: `[2, B, C, K, bins]`, rows without and with a click.
+    beta: `[2, C, K, bins]`, their relevance.
+    p1: `[C, K]`, the start.
+    p0: `[C, K]`, the start.
+    tolerance: as in `fit_click_model`.
+    max_iterations: as in `fit_click_model`.
+
+  Returns:
+    p1 and p0, each `[B, C, K]` and NaN without rows, and whether all of them
+    converged.
   """
   shape = counts.shape[1:-1]
   beta = np.broadcast_to(beta[:, None], counts.shape)

@@ -5,9 +5,9 @@ the bias of the logged positions taken out (`core.counterfactual`):
 
 *   `dcg@n`: mean over requests of the sum of estimate / log2(1 + rank): IPS,
     unbiased if the propensities are right and `max_weight` is None.
-*   `snips_dcg@n`: the same sum over that of the estimates: the mean discount of
-    a unit of feedback. A little biased, with less variance; at most 1, if
-    there is no p0.
+*   `snips_dcg@n`: that sum divided by the sum of the estimates: the mean
+    discount of a unit of feedback. A little biased, with less variance; at most
+    1, if there is no p0.
 *   `ndcg@n`: mean DCG over mean ideal DCG, a ratio of sums. The ideal is that
     of the same estimates; as a maximum over orders it is biased upwards. So
     NDCG compares rankers on one log, and is no absolute number.
@@ -17,18 +17,18 @@ the bias of the logged positions taken out (`core.counterfactual`):
     has several, so that `mrr@n` may exceed 1.
 
 NDCG and ARP are self-normalised as they are. The self-normalised estimators
-divide by the sum of all estimates, for clicks that of the inverse propensities
-of the clicked items; with p0 that of (click - p0) w over all items.
+divide by the sum of all estimates: for clicks, the sum of the inverse
+propensities of the clicked items; with p0, the sum of (click - p0) w over all
+items.
 
-With p0 noise may carry a sum below 0 or a ratio anywhere. What is estimated
-cannot leave its range, so values and ends of intervals are held to it: 0 to 1
-for NDCG and what is self-normalised, at least 0 for the other ones, and 1 to
-the longest list for ARP.
+With p0, noise may carry a sum below 0 or a ratio anywhere. The true values have
+a range, so values and ends of intervals are held to it: 0 to 1 for NDCG and the
+self-normalised ones, 1 to the longest list for ARP, and at least 0 for others.
 
 Intervals are percentiles over drawn requests, widened for the few requests that
-decide (`bootstrap.widened`). Below `ENOUGH` effective requests there are none:
-(sum g)^2 / sum g^2 over the sum g of the estimates of each request, which is
-also how many times its noise the sum of them all is, squared. In simulations
+decide (`bootstrap.widened`). There are none below `ENOUGH` effective requests.
+With g the sum of the estimates of a request, these are (sum g)^2 / sum g^2,
+which is also the squared ratio of the total to its noise. In simulations
 with 30, 100 and 1,000 clicks the intervals of 90 % then hold the truth in 91 to
 95 % of the cases, and those of the difference of two equally good rankers
 exclude 0 in 3 to 7 % (tests/worlds/test_counterfactual_simulation.py).
@@ -74,9 +74,9 @@ class LogEvaluation:
       with p1 = 0, which do not count and are not ranked.
     effective_sample_size: (sum w)^2 / sum w^2 over items with feedback > 0. Far
       below their number, a few heavy items decide.
-    clipped_share: the share of weight times feedback that `max_weight` took.
-    effective_requests: for how many independent requests with feedback they
-      count, see the module; below `ENOUGH` they are too few to judge by.
+    clipped_share: the share of weight times feedback that `max_weight` cut.
+    effective_requests: how many independent requests with feedback the log
+      counts for, see the module; below `ENOUGH` it is too little to judge by.
   """
 
   estimates: dict[str, bootstrap.Estimate]
@@ -112,20 +112,20 @@ def evaluate_log(scores, feedback, positions, click_relevant,
                  seed=0):
   """Evaluates a ranker on a log that is in memory.
 
-  For one that is streamed, see `LogTotals` and `summarize`.
+  For a log that comes in batches, see `LogTotals` and `summarize`.
 
   Args:
     scores: `[N, L]`, the highest ranks first. Of equal scores the item with the
       smallest estimate ranks first, so a constant score is never rewarded.
-    feedback: `[N, L]`, and so on to `weights`: see `LogTotals.update`.
+    feedback: `[N, L]`, see `LogTotals.update`, as for the next three.
     positions: `[N, L]`.
     click_relevant: `[N, L]`.
     click_irrelevant: `[N, L]` or None.
     topn: the cutoffs.
-    scale: a number, `[N, 1]` or `[N, L]`.
+    scale: a number, `[N, 1]` or `[N, L]`, see `LogTotals.update`.
     max_weight: cap of the inverse propensities after scaling, or None.
-    weights: `[N, 1]`, `[N, L]` or None.
-    level: see `summarize`, and so are the others.
+    weights: `[N, 1]`, `[N, L]` or None, see `LogTotals.update`.
+    level: see `summarize`, as for the next two.
     replicates: a number.
     seed: an int.
 
@@ -153,8 +153,8 @@ def summarize(totals, *, level=0.9, replicates=200, seed=0):
   Args:
     totals: `LogTotals` of the ranker.
     level: the share of bootstrap replicates in the interval.
-    replicates: how many there are.
-    seed: an int, of their draws of requests.
+    replicates: how many replicates there are.
+    seed: an int, for drawing requests.
 
   Returns:
     A `LogEvaluation`.
@@ -249,15 +249,15 @@ def _bounds(rankers):
 
 
 def _effective_requests(table):
-  """Of `LogTotals.table`: see `LogEvaluation`."""
+  """`LogEvaluation.effective_requests` of a `LogTotals.table`."""
   return float(bootstrap.effective_size(split_columns(table)[1].gain)[0])
 
 
 def _effective_sizes(tables, sums):
   """How many requests decide how far each estimate is off, `[E]`.
 
-  Those of the squares of what each adds to the error, by the delta method, from
-  tables `[N, R, M]` of R rankers and their sums over requests.
+  Kish's size of the squares of what each request adds to the error (delta
+  method), from tables `[N, R, M]` of R rankers and their sums over requests.
   """
   values, (_, whole) = _values(sums), _fractions(sums)
   squares, fourth = 0.0, 0.0
@@ -281,7 +281,7 @@ def _drawn_sums(tables, replicates, seed):
 
 
 def _fractions(sums):
-  """Numerators and denominators of estimates, `[.., E]`, from such tables."""
+  """Numerators and denominators of estimates, `[.., E]`, from table sums."""
   requests, totals = split_columns(sums)
   requests, gain = (part + np.zeros_like(totals.dcg)
                     for part in (requests, totals.gain))
@@ -367,7 +367,7 @@ class Counts(NamedTuple):
     left_out: items with feedback, 0 included, but no known propensity.
     weight: the sum of w over items with feedback > 0, times item weights.
     squared_weight: the sum of their squares.
-    clipped: what `max_weight` took of weight times feedback.
+    clipped: how much of weight times feedback `max_weight` took away.
     feedback: weight times feedback without `max_weight`.
   """
 

@@ -1,9 +1,9 @@
 """Examination by position from a click log alone, without a relevance model.
 
 An item that was displayed at two positions was as relevant at one as at the
-other. Under the position-based model, P(click | item d at k) = p_k r_d, so what
-its click rates differ by is examination. Interventions are harvested from the
-log as it is: Agarwal, Zaitsev, Wang, Li, Najork and Joachims, "Estimating
+other. Under the position-based model, P(click | item d at k) = p_k r_d, its
+click rates differ by examination alone. Such interventions are harvested from
+the log as it is: Agarwal, Zaitsev, Wang, Li, Najork and Joachims, "Estimating
 Position Bias without Intrusive Interventions", WSDM 2019.
 """
 
@@ -17,13 +17,13 @@ from scipy.sparse import csgraph
 from ultra_tfr import checks
 from ultra_tfr.evaluation import bootstrap
 
-# Numbers in the largest temporary array.
+# So many numbers are in the largest temporary array.
 _BLOCK = 1 << 21
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Harvest:
-  """Examination relative to position 1, and what the log has to tell it.
+  """Examination relative to position 1, and what it rests on.
 
   Attributes:
     adjacent: a `bootstrap.Estimate` of `[K]`, see `adjacent_chain`.
@@ -31,7 +31,8 @@ class Harvest:
     all_pairs: likewise, see `all_pairs`; the most precise.
     swap_counts: `[K, K]` int, the items seen at both positions; 0 on the
       diagonal.
-    num_items: `[K]` int, the items seen at the position and elsewhere, too.
+    num_items: `[K]` int, the items seen at the position that were seen
+      elsewhere, too.
     components: `[K]` int; positions with the same number are connected by
       pairs with enough swaps. Position 1 has the number 0.
   """
@@ -49,9 +50,9 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   """Estimates examination from items that were seen at several positions.
 
   Nothing has to be known of the items but which is which. The intervals are
-  percentiles over requests drawn again: in simulated logs of 20,000 rows those
-  of 90 % hold the truth in 88 to 91 % of the cases, and in more where items are
-  seen a few times each.
+  percentiles over requests drawn again: in simulated logs of 20,000 rows, 90 %
+  intervals hold the truth in 88 to 91 % of the cases, and in more cases where
+  each item is seen a few times only.
 
   Args:
     items: `[R]` int, the item in each row of the log; -1 if unknown.
@@ -64,12 +65,13 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
     replicates: bootstrap replicates.
     level: the share of replicates in the interval.
     seed: of the bootstrap.
-    min_swaps: positions are connected if so many items were seen at both.
+    min_swaps: positions are connected if at least so many items were seen at
+      both.
 
   Returns:
-    A `Harvest`. Position 1 is 1 by definition, and NaN stands for positions of
-    which the log does not tell. `high` is NaN where `low` is 0: so few clicks
-    do not show how many there might have been.
+    A `Harvest`. Position 1 is 1 by definition, and positions of which the log
+    does not tell are NaN. `high` is NaN where `low` is 0: so few clicks do not
+    show how many there might have been.
 
   Raises:
     ValueError: if an argument is not as above.
@@ -95,7 +97,7 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   cells, cell = np.unique(
       items * num_positions + positions[known] - 1, return_inverse=True)
   owner, position = cells // num_positions, cells % num_positions + 1
-  # An item that stays at one position tells nothing; often that is most.
+  # An item that stays at one position tells nothing, and often most do.
   moving = np.bincount(owner)[owner] > 1
   kept = moving[cell]
   cell = (np.cumsum(moving) - 1)[cell[kept]]
@@ -184,7 +186,7 @@ def randomized_click_rate(positions, clicked, requests, randomized,
 
 
 def _parts(draws):
-  """Slices of the replicates `[B, N]`, of about `_BLOCK` numbers each."""
+  """Slices of the replicates of `[B, N]` draws, about `_BLOCK` numbers each."""
   step = max(1, _BLOCK // max(1, draws.shape[1]))
   return [slice(i, i + step) for i in range(0, len(draws), step)]
 
@@ -302,19 +304,21 @@ def all_pairs(pairs, tolerance=1e-10, max_iterations=200):
       sum_{k != k'} A[k, k'] log(p_k / (p_k + p_k'))
 
   It differs from the paper's AllPairs, which has the click rates p_k r_kk' and
-  maximises over r_kk' for each pair of positions, too. Here one conditions on
-  there being a click at one of the two, which leaves no r_kk' to be estimated.
-  Damped Newton steps find the maximum: the usual fixed-point (MM) iterations
-  come in tens of thousands where items move to neighbouring positions only.
+  maximises over r_kk' for each pair of positions, too. This likelihood is
+  conditional on a click at one of the two positions, which leaves no r_kk' to
+  be estimated. Damped Newton steps find the maximum: the usual fixed-point (MM)
+  iterations need tens of thousands where items move to neighbouring positions
+  only.
 
   Args:
     pairs: `[.., K, K]`, A of `pair_clicks`.
-    tolerance: ends when no log p_k moves by more.
-    max_iterations: ends at the latest.
+    tolerance: the iterations end when no log p_k moves by more.
+    max_iterations: after which they end at the latest.
 
   Returns:
-    `[.., K]`, relative to position 1. 0, the limit, where a chain of wins leads
-    from position 1 to there and none back; NaN where none leads there.
+    `[.., K]`, relative to position 1. It is 0, the limit, where a chain of wins
+    leads from position 1 to a position and none leads back, and NaN where none
+    leads there.
 
   Source: Bradley and Terry, "Rank Analysis of Incomplete Block Designs", 1952;
   Ford, "Solution of a Ranking Problem from Binary Comparisons", 1957, says when

@@ -12,7 +12,7 @@ _TOPN = 10
 def judge(batches):
   """DCG@10 of rankings by feedback that training does not see.
 
-  Divided by the gain, summed over requests, it is SNIPS DCG@10.
+  The sum over requests, divided by that of the gain, is SNIPS DCG@10.
 
   Args:
     batches: an iterable of (rankings, estimates, mask): V `[B, L]` scores, the
@@ -21,8 +21,8 @@ def judge(batches):
       minus the positions, its reverse the positions.
 
   Returns:
-    A tuple of `[V, N]` DCG of each request and `[N]` its gain, whatever the
-    ranking.
+    A tuple of `[V, N]` DCG of each ranking and request, and `[N]` the gain of
+    each request, the sum of its estimates, which is the same for all rankings.
 
   Raises:
     ValueError: if a score is no number.
@@ -58,7 +58,8 @@ def mean_estimates(debias, visits):
     debias: a function of `[N, L, ...]` feedback that gives `[N, L]` estimates
       and mask.
     visits: V `[B, L, ...]` arrays, the feedback of each visit. The bias is
-      taken out of each, since where users look may depend on what they did.
+      taken out of each visit, since where users look may depend on what they
+      clicked.
 
   Returns:
     A tuple of the means of the estimates, and `[B, L]` booleans, the items that
@@ -80,17 +81,17 @@ def last_as_good(dcg, gain, slack=2.0):
 
   Feedback judges with much noise, and the best of many values is the luckiest:
   where the steps of a training fall towards 0, a later checkpoint that looks a
-  little worse is mostly the better one. One is clearly worse if its value
-  sum(DCG) / sum(gain), SNIPS DCG, is below the best by more than so many
-  standard errors of the difference, paired by request.
+  little worse is mostly the better one. A ranker is clearly worse if its SNIPS
+  DCG, sum(DCG) / sum(gain), is below the best by more than `slack` standard
+  errors of the difference, paired by request.
 
   Args:
     dcg: `[V, N]`, of each ranker for each request, see `judge`.
     gain: `[N]`, of each request.
-    slack: standard errors; with 0 it is the last of the best ones.
+    slack: a number of standard errors; with 0 the last of the best is chosen.
 
   Returns:
-    An index in 0 .. V - 1, the last one where no value is a number.
+    An index in 0 .. V - 1; V - 1 if no SNIPS DCG is a number.
 
   >>> dcg = np.array([[0.0, 0.0, 0.1], [0.5, 0.9, 0.8], [0.9, 0.2, 0.9]])
   >>> last_as_good(dcg, np.ones(3)), last_as_good(dcg, np.ones(3), slack=0.0)
@@ -115,12 +116,12 @@ def last_as_good(dcg, gain, slack=2.0):
 class Checkpoints:
   """Weights of a model at each validation, of which feedback chooses one.
 
-  Feedback that is corrected for positions compares only with feedback that is
-  corrected by the same propensities, and these move while a model trains. So
-  the choice comes at the end, when all can be judged by the last ones.
+  Values compare only if the same propensities corrected the feedback, and
+  propensities move while a model trains. So the choice comes at the end, when
+  the last propensities can judge all checkpoints.
 
   Args:
-    slack: of `last_as_good`; 0 for a training whose steps do not fall.
+    slack: as in `last_as_good`; 0 for a training whose steps do not fall.
 
   >>> checkpoints = Checkpoints()
   >>> checkpoints.keep(100, [np.zeros(2)], found="scores of the validation")
@@ -145,7 +146,7 @@ class Checkpoints:
     Args:
       step: batches that the model has seen.
       weights: of the model, a list of arrays.
-      found: what the validation found, whatever `choose` may need of it.
+      found: any result of the validation that `choose` needs.
     """
     self._kept[step] = weights, found
 
@@ -161,8 +162,8 @@ class Checkpoints:
     """The step that `last_as_good` chooses.
 
     Args:
-      judge: a function that gives of a step DCG and gain of each request, each
-        `[N]`. The gain is the same for all.
+      judge: a function from a step to DCG and gain of each request, each `[N]`.
+        The gain is the same for all steps.
 
     Returns:
       A step, or None if none was kept.

@@ -84,7 +84,7 @@ def plot_uplift(path, daily, cumulative, quantity, title=None):
     daily: `[days, 3]` uplift of each day and the ends of its interval, as
       shares; NaN is not drawn.
     cumulative: `[days, 3]` the same of all days up to each.
-    quantity: what there is more or less of.
+    quantity: of what B has more or less, in words.
     title: of the plot.
 
   Raises:

@@ -10,7 +10,7 @@ from ultra_tfr.feedback import ranking_head
 from ultra_tfr.metrics import on_ranking
 
 TOPN = (3, 5, 10)
-# Of float32 gains 2^y - 1 also the sum over a list stays finite.
+# Up to this grade, sums of gains 2^y - 1 over a list are finite in float32.
 MAX_GRADE = 100
 
 
@@ -18,8 +18,8 @@ def score_lists(model, lists, batch_documents=8192):
   """Ranking scores of all documents.
 
   Args:
-    model: a Keras model from `[B, L, F]` to scores or heads that looks at one
-      item at a time.
+    model: a Keras model from `[B, L, F]` to scores or heads that scores each
+      item by itself.
     lists: `data.lists.RankingLists`.
     batch_documents: documents in one call.
 
@@ -31,7 +31,7 @@ def score_lists(model, lists, batch_documents=8192):
   """
   scores = []
   for start in range(0, len(lists.labels), batch_documents):
-    # One item at a time, so the lists need not be kept apart or padded.
+    # As one long list, since each item is scored by itself.
     rows = lists.features[np.newaxis, start:start + batch_documents]
     scores.append(np.asarray(ranking_head(model(rows, training=False)))[0])
   scores = np.concatenate(scores)
@@ -82,7 +82,7 @@ def check_grades(name, labels):
   """Raises a `ValueError` if a label is too high for the gain 2^y - 1.
 
   Args:
-    name: of what has the labels.
+    name: of the file or lists with the labels.
     labels: an array.
 
   >>> check_grades("a.txt", np.array([100, 101]))
