@@ -13,7 +13,7 @@ from ultra_tfr.fit_log import scoring
 from ultra_tfr.fit_log.scoring import predict
 
 _MONITOR = "val_snips_dcg@10"
-# Requests that one validation looks at, so that it takes seconds on any log.
+# At most so many requests are in a validation, which takes seconds on any log.
 _VALIDATION_REQUESTS = 20000
 
 
@@ -41,23 +41,23 @@ class Validation(NamedTuple):
 class KeepBest(tf.keras.callbacks.Callback):
   """Validates on the log each epoch and ends with the best weights.
 
-  The value is SNIPS DCG@10 by what the bias layer knows. All validations are
-  judged again by the bias that training ends with, and the choice among them is
-  `evaluation.held_out.last_as_good`. The weight of the logged order moves by
-  the same feedback, see `logged_order`, where there is a guard.
+  The value is SNIPS DCG@10 by the propensities of the moment. At the end all
+  validations are judged again by the bias that training ends with, and the
+  choice among them is `evaluation.held_out.last_as_good`. With a guard, the
+  weight of the logged order moves by the same feedback, see `logged_order`.
 
   Args:
-    log: a `ClickLog`; without a validation part the last weights stay, and the
-      logged order, which nothing could tell from a better one, has no weight.
+    log: a `ClickLog`. Without a validation part the last weights stay, and the
+      logged order has no weight, since nothing could show a better one.
     method_name: of the method that is trained.
     layer: its bias layer, or None.
-    has_guard: whether that has a `logged_order_weight`.
+    has_guard: whether the layer has a `logged_order_weight` to move.
 
   Attributes:
     bias: the `Bias` that training ended with, or None without a layer.
-    simpler: that of the simplest hypothesis, where another one is likelier.
-    validation: the `Validation` of the weights that it ended with, by that
-      bias, or None without a validation part.
+    simpler: the `Bias` of the simplest hypothesis, if another one is likelier.
+    validation: the `Validation` of the weights that are kept, by `bias`, or
+      None without a validation part.
   """
 
   def __init__(self, log, method_name, layer, has_guard=False):
@@ -140,7 +140,7 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   def on_train_end(self, logs=None):
     del logs
-    # The bias is that after the last step: it converges, and does not overfit.
+    # The bias is taken after the last step: it converges, and does not overfit.
     self.bias = self._bias()
     if self._layer is not None:
       self.simpler = Bias.simplest_of_layer(self._method_name, self._layer)

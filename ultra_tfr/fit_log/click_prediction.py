@@ -1,8 +1,8 @@
 """Whether a fit predicts held-out clicks better than click rates alone do.
 
-A click rate by position knows nothing of items. A model of relevance and bias
-that predicts the clicks of new requests no better has learned neither: nothing
-that it says of positions is to be trusted.
+A click rate by position knows nothing of items. If a model of relevance and
+bias predicts the clicks of new requests no better, it has learned neither, and
+nothing that it says of positions is to be trusted.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from ultra_tfr.fit_log import scoring
 
 FIT, SIMPLER = "fit", "simpler"
 ONE_RATE, BY_POSITION = "one_rate", "rate_by_position"
-# The first of these that there is decides; the other one is for people.
+# The first of these with clicks decides; the other one is for people to see.
 PARTS = ("valid", "test")
 UNJUSTIFIED = "No debiasing is justified by this log"
-# Rows that the click rate of all positions counts for in that of each.
+# The click rate of all positions counts for so many rows in that of each.
 _SMOOTHING = 20.0
-# Requests that are looked at of a part, so that it takes seconds on any log.
+# At most so many requests of a part are read: seconds on any log.
 _MOST_REQUESTS = 20000
 _BATCH = 1024
 
@@ -32,7 +32,7 @@ def click_counts(lists, num_contexts, num_positions, most_batches=None):
     lists: a part of a `ClickLog`.
     num_contexts: C.
     num_positions: K.
-    most_batches: of 1024 requests to look at, or None for all.
+    most_batches: how many batches of 1024 requests to read; None for all.
 
   Returns:
     `[2, C, K]` sums of weights, each relative to the mean of its batch.
@@ -51,7 +51,7 @@ def click_counts(lists, num_contexts, num_positions, most_batches=None):
 
 
 def click_rates(counts):
-  """Click rates by position, with few rows nearer to that of all.
+  """Click rates by position; with few rows they are near to the rate of all.
 
   Args:
     counts: `[2, C, K]`, rows without and with feedback.
@@ -72,20 +72,21 @@ def compare(log, model, biases):
 
   Args:
     log: a `ClickLog`.
-    model: with relevance heads.
-    biases: a dict of `Bias` by name, FIT first, and maybe SIMPLER.
+    model: a Keras model with relevance heads.
+    biases: a dict of `Bias` by name: FIT, and maybe SIMPLER.
 
   Returns:
-    A dict ready for JSON. For each part that has requests: "num_requests",
-    "num_clicks", and by name, also ONE_RATE and BY_POSITION with the rates of
-    the training part, the mean "log_likelihood" of an item and "perplexity".
-    "kept" is what `choose` says, and "method" the name of the fit's.
+    A dict ready for JSON. For each part with requests it has a dict of
+    "num_requests", "num_clicks", and for each of `biases` and for ONE_RATE and
+    BY_POSITION, the click rates of the training part, a dict of the mean
+    "log_likelihood" of an item and the "perplexity". "kept" is what `choose`
+    says, and "method" the name of the method.
   """
   counts = click_counts(
       log.parts["train"], len(log.contexts), len(log.positions))
   by_position = click_rates(counts)
   mean = counts[1].sum() / max(counts.sum(), 1e-30)
-  # A rate is the chance of a click on what is surely relevant.
+  # A click rate is p1 for items that are all relevant.
   rates = {ONE_RATE: Bias(ONE_RATE, np.full_like(by_position, mean)),
            BY_POSITION: Bias(BY_POSITION, by_position)}
   found = {}
@@ -115,11 +116,11 @@ def choose(found):
   """The first fit that predicts clicks better than rates by position do.
 
   Args:
-    found: of `compare`, what it says of parts.
+    found: what `compare` says of parts.
 
   Returns:
-    FIT, SIMPLER, or None if neither does. FIT also where nothing can be said,
-    since no click is held out.
+    FIT, SIMPLER, or None if neither does; FIT also if no click is held out, so
+    that nothing can be said.
 
   >>> choose({"valid": {
   ...     "num_clicks": 9, BY_POSITION: {"log_likelihood": -0.2},
@@ -145,7 +146,8 @@ def warnings(found):
   """What speaks against a fit, for people.
 
   Args:
-    found: of `compare`, or an empty dict of a method that predicts no clicks.
+    found: what `compare` gave, or an empty dict for a method that predicts no
+      clicks.
 
   Returns:
     A list of sentences, empty or with one.
@@ -185,7 +187,7 @@ def to_rows(found):
   """What was found as the rows of a table.
 
   Args:
-    found: of `compare`.
+    found: what `compare` gave.
 
   Returns:
     Lists of texts, headings first.

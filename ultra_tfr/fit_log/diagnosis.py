@@ -16,9 +16,9 @@ from ultra_tfr.fit_log import leaks
 from ultra_tfr.fit_log import scoring
 
 HARVESTS = ("adjacent", "pivot", "all_pairs")
-# Of p1, a little inside of what a bias layer may find.
+# At or beyond these, p1 is at the floor or cap of a bias layer, 0.001 and 1.
 _FLOOR, _CAP = 1.001e-3, 0.9999
-# Requests scored at a time, at most.
+# At most so many requests are scored at a time.
 _BATCH = 1024
 
 
@@ -27,27 +27,26 @@ class Diagnosis:
   """What was found out about a log.
 
   Attributes:
-    method: that estimated the bias; None if there is no model.
+    method: the method that estimated the bias; None without a model.
     positions: as in the log, in order.
-    contexts: the curves by name of the context: a dict of curves by name, see
-      `diagnose`; each a dict of lists "value", and "low" and "high" or None.
-    swap_counts: `[K, K]`, the items seen at both positions in one context, or
-      None where items are not identified. Each context counts: an item of two
-      contexts is two.
+    contexts: for each context, by name, a dict of curves by name, see
+      `diagnose`: each a dict of lists "value", and "low" and "high" or None.
+    swap_counts: `[K, K]`, the items seen at both positions in one context; None
+      where items are not identified. An item in two contexts counts as two.
     num_items: `[K]`, the items seen at the position and elsewhere, likewise.
     components: `[K]`, positions with the same number are connected by swaps,
       likewise.
     logger_strength: a dict of "value", "low" and "high": Spearman's correlation
-      within requests between the order shown and the learned relevance. (The
-      ranker itself may have been made to follow that order.) Empty without a
+      within requests between the order shown and the learned relevance, not the
+      ranker, which may have been made to follow that order. Empty without a
       model.
     trust: `[C, K, K]` matrices by name, or an empty dict.
-    click_irrelevant: by context `[K]`, how often an irrelevant item that is
-      seen gets feedback, relative to a relevant one; empty if the method does
-      not say.
-    history: of the training, see `fit_log.training.FittedLog`; empty if it was
-      not on this log.
-    num_requests: how many the diagnosis rests on.
+    click_irrelevant: by context `[K]`, p0 / p1: how often an irrelevant item
+      that is seen gets feedback, relative to a relevant one; empty if the
+      method has no p0.
+    history: of the training, see `fit_log.training.FittedLog`; empty if the
+      model was not trained on this log.
+    num_requests: how many requests the diagnosis rests on.
     num_items_clicked: rows with feedback among them.
     effective_sample_size: of these, with inverse propensities as weights;
       None without a model.
@@ -56,19 +55,19 @@ class Diagnosis:
     sentences: what this means, for people.
     warnings: why debiasing may hurt, for people.
     hypotheses: what speaks for each hypothesis about the users, see
-      `PositionBias.hypotheses`; None if the method has but one, or the training
-      was not on this log.
-    evidence: a dict of "shown" and "clicked", by context `[K]` rows, and the
-      number of "informative_requests", which have rows with feedback and rows
-      without.
+      `PositionBias.hypotheses`; None if the method has a single one, or the
+      model was not trained on this log.
+    evidence: a dict of "shown" and "clicked", numbers of rows `[K]` by context,
+      and "informative_requests", the number of requests that have rows with and
+      rows without feedback.
     is_own: whether the model was trained on this log.
-    click_prediction: of held-out clicks, see `FittedLog`.
+    click_prediction: see `FittedLog`.
     leaks: suspicious features, see `leaks.find`.
     at_limits: by context `[K]` booleans, where p1 is at its floor or cap; empty
       without a model.
     evaluation: of the ranker on the test part, see `LogEvaluator.results`.
-    fixed_to: where the examination was from that the model was trained with, if
-      it was not estimated; else None.
+    fixed_to: the source of the examination that the model was trained with, in
+      words; None if it was estimated.
   """
 
   method: Optional[str]
@@ -99,8 +98,8 @@ class Diagnosis:
   def headline(self, context):
     """The kind of curve to speak of first, in a context; None if there is none.
 
-    That of the model; of another log EM on it, by the model's relevance; and
-    without a model what the log tells alone.
+    It is the model's curve if the model was trained on this log, and EM on this
+    log if it was not; without a model it is a curve that the log tells alone.
     """
     curves = self.contexts[context]
     if self.method is not None:
@@ -120,9 +119,9 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
 
   The curves of a context, each relative to position 1:
 
-      "trained"     the model's own: what EM had at the end of training
-      "em"          EM on this log, with the relevance of the model held fixed,
-                    and intervals: sampling error only, for given relevance
+      "trained"     the model's own, at the end of training
+      "em"          EM on this log, with the relevance of the model held fixed;
+                    its intervals hold sampling error only
       "adjacent", "pivot", "all_pairs"  intervention harvesting: from items
                     that were seen at several positions, without any model
       "randomized"  the click rate where the order was random
@@ -130,14 +129,14 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
   Args:
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias, trained on this log or
-      on another one; None for what the log tells alone, and so it is where no
-      debiasing is justified.
+      on another one; None for what the log tells alone. A model is left out if
+      its debiasing is not justified (`FittedLog.is_justified`).
     evaluation: what `LogEvaluator.results` says of rankers on the test part, or
       None.
     replicates: of the bootstrap over requests.
     level: of its intervals.
     seed: of its draws.
-    max_requests: how many requests to look at.
+    max_requests: how many requests to read at most.
 
   Returns:
     A `Diagnosis`.
@@ -191,7 +190,7 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
 
 
 def _by_model(sample, fitted, contexts, options, is_own):
-  """What a model tells: curves by context, and fields of a `Diagnosis`."""
+  """What a model tells: curves by context, and a dict of `Diagnosis` fields."""
   bias = fitted.bias
   relative = bias.relative()
   fit = click_model_fit.fit_click_model(
@@ -253,9 +252,9 @@ def curves_by_log(sample, rows, size, options):
 
 
 def _swaps(sample, log, level):
-  """The `Harvest` of all contexts, for its counts."""
-  # What changes its position together with the context tells nothing: the bias
-  # is another there. So an item is another one in each context.
+  """The `Harvest` of all contexts together, for its counts."""
+  # Each context has its own bias, so an item that changes its position together
+  # with the context tells nothing: it counts as another item in each context.
   items = np.where(sample.items < 0, -1, np.unique(
       sample.items, return_inverse=True)[1] * len(log.contexts) +
                    sample.contexts)
@@ -290,8 +289,8 @@ class LogSample(NamedTuple):
   Attributes:
     items: int64, -1 if unknown.
     positions: int64 from 1.
-    display_order: int64 from 1; where deep positions share one, their items
-      still differ in it.
+    display_order: int64 from 1; items differ in it even where deep positions
+      share one.
     contexts: int64 ids.
     clicked: booleans, feedback > 0.
     requests: int64, a number that stands for the request.
@@ -319,9 +318,9 @@ def draw(log, fitted=None, max_requests=200000, parts=PARTS):
   Args:
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias, or None.
-    max_requests: how many at most, but for what rounding up adds, so that
-      memory is bounded.
-    parts: their names.
+    max_requests: how many at most, which bounds memory; rounding up may add a
+      few.
+    parts: names of the parts.
 
   Returns:
     A `LogSample`.

@@ -7,7 +7,7 @@ from ultra_tfr.fit_log import scoring
 
 LOGGED = "logged order"
 TOO_FEW = "too few clicks to judge"
-# What it means that there is no bias to correct by.
+# The end of a sentence that says that there is no bias to correct by.
 UNCORRECTED = ("the feedback is taken as it is, which favours the logged "
                "order.")
 _COLUMNS = ("dcg@10", "snips_dcg@10", "ndcg@10", "snips_mrr@10", "arp")
@@ -19,7 +19,7 @@ class LogEvaluator:
   """Judges rankers by a log, all with the same propensities.
 
   Args:
-    bias: the `Bias` to correct the feedback by, or None to take it as it is.
+    bias: the `Bias` to correct the feedback by, or None for raw feedback.
     binary: whether the feedback is 0 or 1.
     max_weight: cap of the inverse propensities, relative to position 1, or
       None.
@@ -63,13 +63,14 @@ class LogEvaluator:
     """What was found.
 
     Returns:
-      A dict ready for JSON: for each ranker its "estimates" by name, each with
-      "value", "low", "high" and "standard_error"; "minus_logged", the same of
-      the paired differences to the logged order, and for all models but the
-      first one "minus_first", those to that one; counts, effective sizes and
-      clipped share; "judgement", `TOO_FEW` where there are for that reason no
-      intervals, or else None; and for models with a relevance head the click
-      "log_likelihood", "perplexity" and "perplexity_by_position".
+      A dict ready for JSON, for each ranker a dict: "estimates" by name, each
+      with "value", "low", "high" and "standard_error"; "minus_logged", the same
+      for the paired differences to the logged order, and for all models but the
+      first "minus_first", for those to the first model; counts, effective sizes
+      and clipped share, as in `counterfactual.LogEvaluation`; "judgement",
+      which is `TOO_FEW` if there are too few clicks for intervals, or else
+      None; and for models with a relevance head the click "log_likelihood",
+      "perplexity" and "perplexity_by_position".
     """
     found, first = {}, _first_model(self._totals)
     for name, totals in self._totals.items():
@@ -95,7 +96,7 @@ class LogEvaluator:
 
 
 def table(results):
-  """The rankers, and what each adds to the order shown, as rows of a table.
+  """The rankers, and their differences to others, as rows of a table.
 
   Args:
     results: what `LogEvaluator.results` gave.

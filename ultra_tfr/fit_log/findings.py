@@ -6,34 +6,35 @@ from ultra_tfr import logged_order
 from ultra_tfr.fit_log import click_prediction
 from ultra_tfr.fit_log import leaks
 
-# The order shown is nearly that of the ranker: position and relevance are one.
-# In simulated logs of 3,000 to 40,000 requests that were ordered by relevance
-# the correlation with what is learned of it is 0.6 to 0.9; where a weak ranker
-# ordered them 0.2, where each item has one place 0.4, and 0 in random order. EM
-# is off by up to 0.13 in the first, by 0.03 in the others.
+# From this rank correlation on, the order shown is nearly that of the learned
+# relevance, and position and relevance cannot be told apart. In simulated logs
+# of 3,000 to 40,000 requests it is 0.6 to 0.9 if they were ordered by
+# relevance, 0.2 if by a weak ranker, 0.4 if each item has one place, and 0 in
+# random order. EM is off by up to 0.13 in the first, by 0.03 in the others.
 STRONG_LOGGER = 0.5
 # Fewer items than this at a position and elsewhere say little.
 FEW_ITEMS = 30
 # Curves that differ by more than this at some position disagree.
 DISAGREEMENT = 0.1
-# So many times as far off as the end of the interval is no chance, with as many
-# intervals as a report has.
+# A value is off by more than chance if it is so many times as far from the
+# estimate as the end of the interval: a report has many intervals.
 BEYOND = 2.0
-# Below this share of the clicks, few of them decide.
+# If the effective sample size is below this share of the clicks, few decide.
 SMALL_SAMPLE = 0.1
 # Hypotheses that are closer than this, in log-likelihood, are equally good.
 UNDECIDED = 3.0
 # Fewer clicks than this at a position: its rate is known to 30 % at best.
 FEW_CLICKS = 30
-# Requests that have rows with and without feedback. What a ranker is worth on n
-# of them is known to about 0.5 / sqrt(n): 3 % with so many.
+# Fewer requests than this with rows both with and without feedback are too few.
+# What a ranker is worth on n of them is known to about 0.5 / sqrt(n), so 3 %.
 FEW_INFORMATIVE = 300
-# A position with a smaller share of the clicks of the best one is no reference.
+# Position 1 is no good reference if its clicks are a smaller share than this of
+# those of the most clicked position.
 POOR_REFERENCE = 0.05
 # More contexts than this get one sentence together.
 _MOST_CONTEXTS = 6
 _MOST_COUNTS = 20
-# How a curve is called where it is the one to speak of.
+# The names of curves in sentences.
 _NAMES = {"trained": "EM", "em": "EM on this log",
           "randomized": "the randomised rows", "all_pairs": "harvesting",
           "fixed": "the given curve"}
@@ -151,7 +152,7 @@ def _about_features(diagnosis, warnings):
         "click. Leave it out, or nothing here means anything.")
   for name, correlation in found.get("position", {}).items():
     warnings.append(
-        f"The feature {name!r} is the position once more (rank correlation "
+        f"The feature {name!r} is a copy of the position (rank correlation "
         f"{correlation:.3f}): what it explains is missing in the curves. Leave "
         "it out.")
   for name, requests in found.get("identifying", {}).items():
@@ -218,18 +219,18 @@ def _about_curves(diagnosis, sentences, level):
           f"{first}, this log does not tell without a model"
           f"{'' if diagnosis.click_prediction else more}.")
     sentences.append(
-        "Harvesting takes it that positions change how often items are "
+        "Harvesting assumes that positions change how often items are "
         "examined, and not how far they are trusted.")
     return
   sentences.append(
       f"The {level:.0%} intervals of EM are sampling error only, given the "
       "relevance that the model learned; an error of that relevance is not in "
-      "them. Harvesting needs no such model, but takes it that positions "
+      "them. Harvesting needs no such model, but assumes that positions "
       "change how often items are examined, and not how far they are trusted.")
 
 
 def _by(kind, curves, level):
-  """What gave the last value of a curve, and how sure it is."""
+  """What gave the last value of a curve, and its interval, in words."""
   curve = curves[kind]
   if curve["low"] is None:
     return ""
@@ -239,7 +240,7 @@ def _by(kind, curves, level):
 
 
 def _about_the_model(diagnosis, sentences, warnings):
-  """How far the log is from that of the model."""
+  """How far this log differs from the one that the model was trained on."""
   if diagnosis.method is None:
     return
   for name, curves in diagnosis.contexts.items():
@@ -258,7 +259,7 @@ def _about_the_model(diagnosis, sentences, warnings):
 
 
 def _about_convergence(diagnosis, sentences, warnings):
-  """How far training left EM from its end."""
+  """How far EM was from convergence when training ended."""
   for name, curves in diagnosis.contexts.items():
     if not diagnosis.is_own or "em" not in curves or "trained" not in curves:
       continue
@@ -266,14 +267,14 @@ def _about_convergence(diagnosis, sentences, warnings):
     gap, beyond = _difference(curves["trained"], curves["em"])
     if beyond.any():
       warnings.append(
-          "EM had not come to its end: with relevance fixed it goes on by up "
-          f"to {gap[beyond].max():.2f}{where}, at "
+          "EM had not converged: with relevance fixed it moves on by up to "
+          f"{gap[beyond].max():.2f}{where}, at "
           f"{_ranges(diagnosis.positions, beyond)}, and not by chance. Take "
           "that curve, or train longer.")
     elif np.isfinite(gap[1:]).any():
       sentences.append(
-          "EM that is run to its end, with relevance fixed, differs from what "
-          f"training left{where} by at most {np.nanmax(gap):.2f}.")
+          "EM run to convergence, with relevance fixed, differs from the curve "
+          f"at the end of training{where} by at most {np.nanmax(gap):.2f}.")
 
 
 def _about_swaps(diagnosis, sentences, warnings):
@@ -345,8 +346,8 @@ def _about_guard(diagnosis, sentences):
       "At the end of training the ranker's SNIPS DCG@10 on held-out requests "
       f"was {abs(leads[-1]):.3f} {'above' if leads[-1] > 0 else 'below'} that "
       "of the order shown. It learned that order with the weight "
-      f"{weight:.2g}, where a pair's own feedback counts 1: the clearer it is "
-      "ahead, the less.")
+      f"{weight:.2g}, where a pair's own feedback counts 1; the weight falls "
+      "while the ranker is clearly ahead.")
 
 
 def _about_agreement(diagnosis, sentences, warnings):
@@ -450,8 +451,8 @@ def _about_method(diagnosis, sentences):
       f"often as a relevant one at position {first}, and {share[-1]:.0%} at "
       f"position {deepest}{_where(diagnosis, name)}."
       for name, share in shares.items()]
-  sentences[-1] += (" Much of it at the top alone is trust in what stands "
-                    "high.")
+  sentences[-1] += (" A large share at the top alone means that users trust "
+                    "what stands high.")
 
 
 def _where(diagnosis, name):

@@ -9,7 +9,7 @@ import numpy as np
 from ultra_tfr import output
 from ultra_tfr.fit_log import diagnosis
 
-# What the log can tell by itself, and the curve of a diagnosis that says it.
+# What the log can tell by itself, and the name of the curve in a diagnosis.
 FROM_LOG = {"randomized": "randomized", "harvested": "all_pairs"}
 _WORDS = {"randomized": "the randomised rows of the log",
           "harvested": "what is harvested from the log"}
@@ -22,7 +22,7 @@ class KnownCurves:
   Attributes:
     values: `[C, K]`, positive, by context; curves relative to the first
       position may be above 1.
-    source: where they are from, for people.
+    source: where they are from, in words.
   """
 
   values: np.ndarray

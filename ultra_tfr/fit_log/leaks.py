@@ -1,24 +1,24 @@
 """Features that give the answer away, or that only tell rows apart.
 
 A column that is known only after the click, a copy of the position, and a text
-that few requests share are no features to rank by: relevance is learned by
-heart from them, and what is left for positions to explain is wrong.
+that few requests share are no features to rank by: a model learns clicks by
+heart from them, and positions are left to explain the wrong things.
 """
 
 import numpy as np
 
 from ultra_tfr.evaluation import bootstrap
 
-# No single honest feature tells clicks so well, as an area under the curve.
+# No honest feature alone tells clicks so well: the area under the ROC curve.
 CLICKS_ALONE = 0.95
-# A rank correlation with the position that only a copy of it has.
+# Only a copy of the position has such a rank correlation with it.
 POSITION_ALONE = 0.98
-# Texts of which half of the rows have values that fewer requests have.
+# A text identifies rows if half of them have values that fewer requests have.
 FEW_REQUESTS = 5
 # Fewer clicks in the sample tell nothing of a feature.
 _FEWEST_CLICKS = 10
 _MOST_ROWS = 50000
-# Where a missing number goes; no float32 is there.
+# Stands for a missing number: below all of float32.
 _LOWEST = -1e300
 
 
@@ -29,10 +29,10 @@ def find(log):
     log: a `ClickLog`.
 
   Returns:
-    A dict of dicts by the name of a feature, with those alone that are
-    suspicious: "clicks", the area under the curve (of 1 minus the feature where
-    low values are clicked); "position", the rank correlation; "identifying",
-    the number of requests that share the value of the row in the middle.
+    A dict of dicts by name of feature, only with suspicious ones: "clicks", the
+    area under the ROC curve (1 minus it if low values are clicked); "position",
+    the rank correlation, without its sign; "identifying", the median over rows
+    of the number of requests that share the value.
   """
   columns, rows = [], 0
   for batch in log.parts["train"].batches(1024):
@@ -73,7 +73,8 @@ def suspicious(numeric, texts, clicked, positions, requests):
   {'dwell': 1.0}
   """
   found = {"clicks": {}, "position": {}, "identifying": {}}
-  # Values of texts stand for what the other half of the requests says of them.
+  # A text becomes a number: the mean of its value in the other half of the
+  # requests, so that no row speaks for itself.
   half = np.unique(requests, return_inverse=True)[1] % 2
   by_click = {name: np.nan_to_num(np.asarray(values, np.float64), nan=_LOWEST)
               for name, values in numeric.items()}
@@ -103,7 +104,7 @@ def _of_the_other_half(code, half, target):
   size = (2, code.max() + 1)
   cell = np.ravel_multi_index((half, code), size)
   target = np.asarray(target, np.float64)
-  # One row at the mean of all: what is not in the other half tells nothing.
+  # With one row at the overall mean, for values that the other half lacks.
   sums = target.mean() + np.bincount(cell, target, np.prod(size)).reshape(size)
   counts = 1.0 + np.bincount(cell, minlength=np.prod(size)).reshape(size)
   return (sums / counts)[1 - half, code]

@@ -23,7 +23,7 @@ from ultra_tfr.feedback import ranking_head
 
 ADDED = SCORE, RANK = "score", "rank"
 _WRITERS = {".parquet": parquet.ParquetWriter, ".csv": csv.CSVWriter}
-# Rows that the model scores at a time.
+# So many rows are scored at a time.
 _BATCH = 8192
 
 
@@ -49,7 +49,7 @@ def ranks_within(requests: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def score_frame(fitted: Any, frame: Any) -> Any:
-  """What `FittedLog.score` gives of a pandas `DataFrame`."""
+  """Scores a pandas `DataFrame`, see `FittedLog.score`."""
   if not sources.is_frame(frame):
     raise ValueError(
         f"`frame` must be a pandas DataFrame, but is {frame!r:.60}; `ultra-tfr "
@@ -76,8 +76,8 @@ def score_log(fitted: Any, log: Any, path: str,
               progress: Any = None) -> dict[str, Any]:
   """Writes rows with the score and the rank that a ranker gives them.
 
-  They stay in their order; rows that cannot be scored are left out. Memory
-  holds a batch of rows, and 12 bytes of each, which are sorted.
+  Rows stay in their order; those that cannot be scored are left out. Memory
+  holds a batch of rows, and request and score of each row, 12 bytes.
 
   Args:
     fitted: a `fit_log.training.FittedLog`.
@@ -89,15 +89,14 @@ def score_log(fitted: Any, log: Any, path: str,
       request and of the item, where there are.
     max_rejected: the share of rows that may be rejected.
     rejected_file: a CSV file to write rejected rows to, or None.
-    separator: as in `read_click_log`, and so are the next two; None for what
-      held for the log of the model.
-    null_values: words that stand for a missing value.
-    decimal: the sign before decimals in texts.
+    separator: as in `read_click_log`.
+    null_values: as in `read_click_log`; None for those of the model's log.
+    decimal: as in `read_click_log`; None for that of the model's log.
     progress: a function of the number of rows read so far, or None.
 
   Returns:
-    A dict of counts: "rows" that were written, "requests" that they are of,
-    and "rejected" rows by reason.
+    A dict of counts: "rows" that were written, their "requests", and "rejected"
+    rows by reason.
 
   Raises:
     ValueError: if a column is missing, too many rows are rejected, or the path
@@ -166,7 +165,7 @@ class _Scorer:
     dialect: `Dialect`.
 
   Attributes:
-    num_rows: that were read so far, with those that cannot be scored.
+    num_rows: how many rows were read so far, rejected ones included.
     examples: of what is rejected, as in `RowReader.examples`.
   """
 

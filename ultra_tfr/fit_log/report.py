@@ -56,17 +56,18 @@ _ABOUT = {
                 "By step: the log-likelihood of held-out clicks, and the "
                 "ranker's self-normalised DCG on them."),
 }
-# Curves that are printed, and the positions there is room for.
+# The names of curves that are printed as text.
 _PRINTED = {"trained": "EM", "em": "EM on this log", "all_pairs": "harvested",
             "randomized": "randomised"}
-# What they are called where the model was trained on another log.
+# The same, where the model was trained on another log.
 _OF_ANOTHER_LOG = {"trained": "EM, the model's log"}
-# And where it was given.
+# The name of a curve that was given.
 _FIXED = "given"
+# There is room for so many positions in a line of text.
 _MOST_PRINTED = 20
-# Positions beside each other in a table, which is then less than 1,000 px wide.
+# So many positions side by side keep a table below 1,000 px.
 _MOST_COLUMNS = 6
-# From this value on an axis is logarithmic, or it would flatten the others.
+# An axis with larger values is logarithmic, or they would flatten the others.
 _FLATTENS = 4.0
 _BY_CONTEXT = ("curves", "rates", "trust")
 # How each curve is drawn: label, colour, marker. All but "trained" get bars.
@@ -91,7 +92,7 @@ def write(folder, diagnosis, summary, level=0.9, heading=None):
     diagnosis: a `fit_log.diagnosis.Diagnosis`.
     summary: of the log, see `data.click_log.summary`.
     level: of its intervals.
-    heading: what stands at its top, a dict of texts by heading, see `about`.
+    heading: the top of the page, a dict of texts by heading, see `about`.
 
   Returns:
     The path of the HTML file.
@@ -114,7 +115,7 @@ def write(folder, diagnosis, summary, level=0.9, heading=None):
 
 
 def about(name, command):
-  """Where a report comes from, for its top.
+  """Where a report comes from, for the top of its page.
 
   Args:
     name: of the log.
@@ -188,7 +189,7 @@ def _page(diagnosis, summary, images, level, heading):
 
 
 def _table(*blocks):
-  """Rows of texts as a table: headings in the first column, and on blocks."""
+  """Blocks of rows as a table; first rows and first columns are headings."""
   lines = []
   for rows in blocks:
     for i, row in enumerate(rows):
@@ -200,7 +201,7 @@ def _table(*blocks):
 
 
 def _blocks(rows, size=_MOST_COLUMNS):
-  """Wide rows as blocks below each other, that fit on a screen."""
+  """Splits wide rows into blocks, one below the other, that fit on a screen."""
   return [[[row[0], *row[start:start + size]] for row in rows]
           for start in range(1, len(rows[0]), size)]
 

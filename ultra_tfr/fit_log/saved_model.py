@@ -1,8 +1,8 @@
-"""The model in a folder of `fit-log`: built by us, with the weights in there.
+"""Reads the model in a folder of `fit-log`, and runs nothing that is in there.
 
-A `.keras` file says which layers a model has, and those can be any code. So
-nothing of it is built: the towers are described in `log.json`, and what is read
-of the file is numbers of the shapes that they have.
+A `.keras` file says which layers a model has, and those can be any code. So no
+layer is built from it: the towers are built as `log.json` describes them, and
+only numbers, of the shapes that the towers have, are read from the file.
 """
 
 import json
@@ -19,9 +19,9 @@ _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _REMEDY = "train it again by `ultra-tfr fit-log`"
 _FEATURE = {"name": str, "mean": float, "variance": float, "missing": float}
 _MATRICES = ([[[float]]], None)
-# Of log.json, see `output.has_form`.
+# Forms of parts of log.json, see `output.has_form`.
 _HYPOTHESIS = {"words": str, "share": float, "behind": float}
-# What of a bias is no table.
+# The fields of a bias that are no tables.
 _NO_CHANCES = ("method", "hypotheses", "relevance_head", "fixed_to")
 _FORM = {
     "schema": {
@@ -45,7 +45,7 @@ def describe(config):
   """The arguments of `scorers.build_log_model` that a model was built with.
 
   Args:
-    config: of the model, as its `get_config` gives it.
+    config: what `get_config` of the model gives.
 
   Returns:
     A dict ready for JSON, of all arguments but the statistics.
@@ -66,7 +66,7 @@ def describe(config):
     return [layer["config"][name] for layers in towers for layer in layers
             if layer["class_name"] == kind]
 
-  # The ranking score, and then relevance.
+  # The first tower gives the ranking score, the second one relevance.
   *hidden_units, _ = values("Dense", "units", towers[:1])
   *relevance_units, num_relevance = (
       values("Dense", "units", towers[1:2]) or [*hidden_units, 1])
@@ -168,8 +168,8 @@ def read(path, statistics, towers=None):
   Args:
     path: a `.keras` file of such a model.
     statistics: of the features, as `scorers.build_log_model` takes them.
-    towers: its other arguments, see `describe`; None for a model that 0.1.0
-      saved, which has them in the file alone.
+    towers: the other arguments of that function, see `describe`; None for a
+      model that 0.1.0 saved, which has them in the file alone.
 
   Returns:
     The model.
@@ -201,7 +201,7 @@ def read(path, statistics, towers=None):
 
 
 def _check_towers(statistics, towers, size):
-  """Raises unless these can be built, and fit into so many bytes."""
+  """Raises unless towers can be built, and fit into a file of `size` bytes."""
   if not isinstance(towers["activation"], str):
     raise ValueError("its activation is no name")
   embedded = sum(part["bins"] if "bins" in part else len(part["vocabulary"])
@@ -213,7 +213,7 @@ def _check_towers(statistics, towers, size):
 
 
 def _check_arrays(group, size, seen):
-  """Raises unless all below a group is arrays that are in this file, once."""
+  """Raises unless a group holds only arrays, in this file, each once."""
   for name in group:
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
       raise ValueError(f"{name} is a link")
@@ -224,8 +224,8 @@ def _check_arrays(group, size, seen):
     seen.add(address)
     if isinstance(item, h5py.Group):
       _check_arrays(item, size, seen)
-    # What is stored elsewhere, or packed, may be a file of another's, or more
-    # than memory holds.
+    # An array that is stored elsewhere may be any file, and one that is packed
+    # may be more than memory holds.
     elif (not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiu" or
           item.external or item.is_virtual or item.chunks or
           item.nbytes > size):

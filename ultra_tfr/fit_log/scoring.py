@@ -1,4 +1,4 @@
-"""The bias of a log's positions as plain numbers, and what it corrects."""
+"""Scores and click chances of logged requests, and their debiased feedback."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ def click_probability(bias, relevance, batch):
 
   Args:
     bias: a `Bias`.
-    relevance: of `predict`.
+    relevance: `[S, B, L]`, as `predict` gives it.
     batch: a `LoggedBatch`.
 
   Returns:
@@ -32,7 +32,7 @@ def _clicked(batch):
 
 
 class ClickRows:
-  """Rows of a log with the chance of a click, to see how well it fits."""
+  """Gathers rows of a log with their chance of a click, to see how it fits."""
 
   def __init__(self):
     self._batches = []
@@ -58,8 +58,8 @@ def add_totals(totals, scores, batch, bias, binary):
   Args:
     totals: `LogTotals`.
     scores: `[B, L]`.
-    batch: a `LoggedBatch`; items of weight 0 count as little as padding.
-    bias: a `Bias`, or None to take the feedback as it is.
+    batch: a `LoggedBatch`; items of weight 0 are left out, as padding is.
+    bias: a `Bias`, or None for raw feedback.
     binary: whether the feedback is 0 or 1; only then is p0 used.
   """
   relevant, irrelevant, scale = _propensities(batch, bias, binary)
@@ -72,9 +72,9 @@ def debiased_feedback(batch, bias, binary):
   """Feedback of a batch with the bias taken out, for `held_out.judge`.
 
   Args:
-    batch: a `LoggedBatch`, as in `add_totals`, and so are the others.
-    bias: a `Bias`, or None.
-    binary: a boolean.
+    batch: as in `add_totals`.
+    bias: as in `add_totals`.
+    binary: as in `add_totals`.
 
   Returns:
     A tuple of the estimates `[B, L]` times item weights, float64, and `[B, L]`

@@ -23,13 +23,13 @@ from ultra_tfr.fit_log import saved_model
 
 COMMAND = "ultra-tfr fit-log"
 SCHEMA_FILE, _MODEL_FILE = FILES = checks.FITTED_FILES
-# The method that is fallen back to.
+# The method to fall back to.
 WITHOUT_DEBIASING = "naive-pairwise"
-# Of a step, for each pair of items: some float32 tensors and their gradients.
+# What a step needs for each pair of items: float32 tensors and their gradients.
 _PAIR_BYTES = 40
 _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
-# Clicks of a position for which those of all positions count, and the batches
-# whose sums an M step has at its first step size, .05.
+# `prior_clicks` of the bias layer where a pass over the log has more batches
+# than the M step remembers, which is so many at its first step size, .05.
 _PRIOR_CLICKS, _LAST_BATCHES = 20.0, 20
 
 
@@ -49,12 +49,13 @@ class FittedLog:
     validation: a dict of what the parameters that were kept are worth on the
       validation part, by the bias that training ended with: "snips_dcg@10", and
       with a bias "log_likelihood" of clicks, a mean over items. Empty without
-      that part. Of trainings with different biases only the latter compares.
+      that part. Between trainings that ended with different biases, only
+      "log_likelihood" compares.
     click_prediction: how likely held-out clicks are by the model and the bias,
       and by click rates alone, see `click_prediction.compare`; empty for a
       method that does not predict clicks.
-    simpler: the `Bias` by the simplest hypothesis about the users, where there
-      are several and another one is the likeliest; else None.
+    simpler: the `Bias` of the simplest hypothesis about the users, if there are
+      several and another one is the likeliest; else None.
   """
 
   model: tf.keras.Model
@@ -69,8 +70,8 @@ class FittedLog:
   def is_justified(self) -> bool:
     """Whether nothing is known that speaks against the bias.
 
-    False if a click rate for each position predicts held-out clicks as well.
-    A curve that was given is taken at its word.
+    False if click rates by position predict held-out clicks as well as the
+    model does. A curve that was given is not put in doubt.
     """
     if self.bias is not None and self.bias.fixed_to is not None:
       return True
@@ -78,7 +79,7 @@ class FittedLog:
         "kept", click_prediction.FIT) is not None
 
   def settled(self) -> "FittedLog":
-    """The same with the simpler bias, where that one alone is justified."""
+    """The same, with the simpler bias if only that one is justified."""
     if self.click_prediction.get("kept") != click_prediction.SIMPLER:
       return self
     return dataclasses.replace(self, bias=self.simpler, simpler=None)
@@ -91,11 +92,11 @@ class FittedLog:
     bias, and history.
 
     Args:
-      folder: a directory, made if need be: empty, or with what this or
-        `ultra-tfr fit-log` wrote there before, which is replaced as a whole.
+      folder: a directory, made if need be. It must be empty, or hold what this
+        or `ultra-tfr fit-log` wrote there before, which is replaced as a whole.
 
     Raises:
-      ValueError: if it is another one, see `output.Folder`.
+      ValueError: if the folder holds other files, see `output.Folder`.
     """
     towers = saved_model.describe(self.model.get_config())
     with output.Folder(folder, COMMAND, overwrite=True) as owned, (
@@ -157,7 +158,7 @@ def default_steps(num_requests: int, batch_size: int,
   Args:
     num_requests: to train on.
     batch_size: requests in a batch.
-    validate_every: the result is a multiple of it, or less than it.
+    validate_every: the result is a multiple of this, or less than it.
 
   Returns:
     A number of batches.
@@ -180,13 +181,14 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
         known: Optional[Any] = None) -> "FittedLog":
   """Trains a method on the training part of a log.
 
-  The parameters that are kept are those with the best self-normalised DCG@10
-  on the validation part, by the propensities after the last step: values by
-  different propensities do not compare. Without a validation part they are the
-  last ones.
+  The parameters that are kept are the last ones whose self-normalised DCG@10 on
+  the validation part is not clearly below the best, see
+  `evaluation.held_out.last_as_good`. All are judged by the propensities after
+  the last step: values by different propensities do not compare. Without a
+  validation part the last parameters are kept.
 
   Weights of rows count relative to the mean weight of their batch, and rows of
-  weight 0 as little as padding.
+  weight 0 are left out, as padding is.
 
   Args:
     log: a `ClickLog`.
@@ -196,7 +198,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     logs_folder: where TensorBoard logs go, or None.
     verbose: as in Keras's `fit`.
     known: `known_curves.KnownCurves` to take instead of estimating examination,
-      for a method that does so, or None.
+      for a method that `takes_examination`; or None.
 
   Returns:
     A `FittedLog`.
@@ -215,7 +217,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       len(log.positions),
       "click" if log.feedback_kind == "binary" else "dwell",
       num_contexts=len(log.contexts),
-      # The M step knows the last batches, in which a small log comes again.
+      # In the batches that the M step remembers, a small log is repeated.
       prior_clicks=_PRIOR_CLICKS * max(
           1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])),
       examination=None if known is None else known.values)
@@ -271,13 +273,13 @@ def fit_without_debiasing(log: Any, fitted: "FittedLog",
   Args:
     log: a `ClickLog`.
     fitted: what was trained on it with debiasing.
-    settings: as in `fit`, and so are the others.
-    seed: see there.
-    logs_folder: see there.
-    verbose: see there.
+    settings: as in `fit`.
+    seed: as in `fit`.
+    logs_folder: as in `fit`.
+    verbose: as in `fit`.
 
   Returns:
-    A `FittedLog` without a bias, that knows how `fitted` predicts clicks.
+    A `FittedLog` without a bias, with the `click_prediction` of `fitted`.
   """
   plain = fit(log, WITHOUT_DEBIASING, settings, seed=seed,
               logs_folder=logs_folder, verbose=verbose)

@@ -51,7 +51,7 @@ def test_nothing_to_warn_of():
       "Position 5 is examined 20% as often as position 1.",
       "The 90% intervals of EM are sampling error only, given the relevance "
       "that the model learned; an error of that relevance is not in them. "
-      "Harvesting needs no such model, but takes it that positions change how "
+      "Harvesting needs no such model, but assumes that positions change how "
       "often items are examined, and not how far they are trusted.",
       "At each position at least 150 items were seen that also appear "
       "elsewhere, so examination can be checked without the model.",
@@ -68,8 +68,8 @@ def test_trust_is_told():
   assert sentences[-2:] == [
       "The bias was estimated by the method unbiased-trust.",
       "By it an irrelevant item that is seen is clicked 64% as often as a "
-      "relevant one at position 1, and 4% at position 5. Much of it at the top "
-      "alone is trust in what stands high."]
+      "relevant one at position 1, and 4% at position 5. A large share at the "
+      "top alone means that users trust what stands high."]
 
 
 def test_the_level_is_told():
@@ -97,11 +97,12 @@ def test_how_far_training_left_em_from_its_end_is_told():
   sentences, warnings = _explain(
       {"all": {"trained": _trained(), "em": _curve([1, .75, .5, .2])}})
   assert not warnings
-  assert _has(sentences, "run to its end", "training left by at most 0.05.")
+  assert _has(sentences, "EM run to convergence",
+              "the end of training by at most 0.05.")
   _, warnings = _explain(
       {"all": {"trained": _trained(), "em": _curve([1, .8, .2, .2])}})
   assert len(warnings) == 1
-  assert _has(warnings, "EM had not come to its end", "0.30, at position 3")
+  assert _has(warnings, "EM had not converged", "0.30, at position 3")
 
 
 # Held-out clicks.
@@ -199,7 +200,7 @@ def test_positions_of_many_contexts_are_one_warning():
 
 @pytest.mark.parametrize("kind, words", [
     ("clicks", ("'dwell' alone tells rows", ".998): it may be known only af")),
-    ("position", ("'dwell' is the position once more", "0.998")),
+    ("position", ("'dwell' is a copy of the position", "0.998")),
     ("identifying", ("'dwell' nearly identifies the row", "1 or fewer"))])
 def test_features_that_give_the_answer_away(kind, words):
   nothing = {"clicks": {}, "position": {}, "identifying": {}}
@@ -489,7 +490,7 @@ def test_what_is_told_without_a_model():
   assert sentences == [
       "Position 5 is examined 25% as often as position 1 by harvesting (90% "
       "interval 23% to 27%).",
-      "Harvesting takes it that positions change how often items are examined, "
+      "Harvesting assumes that positions change how often items are examined, "
       "and not how far they are trusted.",
       "At each position at least 150 items were seen that also appear "
       "elsewhere, so examination can be harvested."]
