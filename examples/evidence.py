@@ -101,7 +101,8 @@ def main(_):
           f"{max(found['largest']):.2f}", spread("click rates"),
           spread("harvesting"),
           f"{sum(found['debiased'])} of {_SEEDS.value}"])
-  print(f"### Error of examination curves by clicks, {_SEEDS.value} logs each\n")
+  print("### Error of examination curves by clicks, "
+        f"{_SEEDS.value} logs each\n")
   print(tables.to_markdown(rows))
   print("\nMean (and largest) over logs of the mean distance from the truth at "
         "positions 2 to 10, relative to position 1.")

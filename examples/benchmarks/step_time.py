@@ -1,22 +1,16 @@
-r"""Seconds per training step as a ratio to TF-Ranking's pairwise loss.
+r"""Seconds of a training step, as ratios to TF-Ranking's pairwise loss.
 
-Times `fit` with each loss in turns, several rounds, in one process, so that a
-noisy machine touches all alike; prints the median ratio and its range.
+Each row is a setting, each column a loss. TF-Ranking's model has as many towers
+as ours: with two the second one is trained on clicks by a cross-entropy, as
+relevance is by ours. `fit` runs with each loss in turns, several rounds, in one
+process, so that a noisy machine touches all alike; a cell is the median of the
+rounds' ratios and, in brackets, their range. What differs by less is noise.
 
-Command (about a minute on two cores):
+Command (about a quarter of an hour on two quiet cores):
 
     python examples/benchmarks/step_time.py
 
-Expected output, on two cores with TensorFlow 2.21:
-
-    TF-Ranking, 1 tower              1.00 (1.00 - 1.00)
-    no trust bias, 1 tower           1.67 (1.49 - 3.13)
-    position trust bias, 1 tower     1.85 (1.51 - 2.85)
-    position trust bias, 2 towers    2.50 (2.28 - 2.86)
-    the same and the logged order    2.26 (1.98 - 3.13)
-    pairwise trust bias, 2 towers    2.54 (2.49 - 3.03)
-
-What differs by less than the ranges is noise.
+Expected output: the table of examples/benchmarks/README.md.
 """
 
 import statistics
@@ -30,60 +24,120 @@ import tensorflow as tf
 import tensorflow_ranking as tfr
 
 from ultra_tfr import scorers
+from ultra_tfr.experiments import tables
 
-_LISTS = flags.DEFINE_integer("batch_size", 256, "Lists in a batch.")
-_ITEMS = flags.DEFINE_integer("list_size", 10, "Items in a list.")
-_STEPS = flags.DEFINE_integer("steps", 100, "Steps in a round.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Lists in a batch.")
+_LIST_SIZES = flags.DEFINE_list(
+    "list_sizes", ["10", "50", "200"], "Items in a list.")
+_TOWERS = flags.DEFINE_list(
+    "towers", ["0", "128-64", "512-256-128"],
+    "Sizes of the hidden layers of each tower; 0 for none.")
+_ITEMS = flags.DEFINE_integer(
+    "items_in_all", 51200, "Fewer lists in a batch where they are so long.")
+_SECONDS = flags.DEFINE_float("seconds", 1.0, "Of a round of a loss, about.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds.", lower_bound=1)
+_JIT = flags.DEFINE_boolean("jit_compile", False, "Compile steps by XLA.")
 
 _FEATURES = 136
+PEER, DEFAULT = "TF-Ranking, 2 towers", "all hypotheses"
 
 
-def _unbiased(trust_bias, heads, logged_order_weight=None):
+def _ours(num_positions, trust_bias, **options):
+  """Loss, callbacks and heads with one relevance logit for each hypothesis."""
   bias = ultra_tfr.layers.PositionBias(
-      _ITEMS.value, trust_bias=trust_bias,
-      logged_order_weight=logged_order_weight)
-  loss = ultra_tfr.losses.UnbiasedPairwiseLoss(bias)
-  return loss, heads, [ultra_tfr.callbacks.PropensityEM()]
+      num_positions, trust_bias=trust_bias, **options)
+  return (ultra_tfr.losses.UnbiasedPairwiseLoss(bias),
+          [ultra_tfr.callbacks.PropensityEM()],
+          dict(num_heads=2, num_relevance=len(bias.models)))
 
 
-def _model(loss, heads):
-  model = scorers.build_model(_FEATURES, num_heads=heads,
-                              hidden_units=(128, 64))
-  model.compile("adam", loss)
-  return model
+def _peer(num_towers):
+  pairwise = tfr.keras.losses.PairwiseLogisticLoss()
+  relevance = tf.keras.losses.BinaryCrossentropy(from_logits=True)
+
+  def loss(y_true, y_pred):
+    if num_towers == 1:
+      return pairwise(y_true, y_pred)
+    return pairwise(y_true, y_pred[..., 0]) + relevance(y_true, y_pred[..., 1])
+
+  return loss, [], dict(num_heads=num_towers)
 
 
-def main(_):
-  candidates = {
-      "TF-Ranking, 1 tower": (tfr.keras.losses.PairwiseLogisticLoss(), 1, []),
-      "no trust bias, 1 tower": _unbiased(None, 1),
-      "position trust bias, 1 tower": _unbiased("position", 1),
-      "position trust bias, 2 towers": _unbiased("position", 2),
-      "the same and the logged order": _unbiased(
-          "position", 2, ultra_tfr.logged_order.INITIAL_WEIGHT),
-      "pairwise trust bias, 2 towers": _unbiased("pairwise", 2),
+def candidates(num_positions):
+  """What is compared: a dict by name, the first one is the base."""
+  return {
+      PEER: _peer(2),
+      "TF-Ranking, 1 tower": _peer(1),
+      "no trust bias": _ours(num_positions, None),
+      "position trust bias": _ours(num_positions, "position"),
+      "pairwise trust bias": _ours(num_positions, "pairwise"),
+      DEFAULT: _ours(num_positions, "auto"),
+      "the same and the logged order": _ours(
+          num_positions, "auto",
+          logged_order_weight=ultra_tfr.logged_order.INITIAL_WEIGHT),
   }
+
+
+def measure(compared, batch_size, list_size, hidden_units, rounds=5,
+            seconds=2.0, jit_compile=False):
+  """Ratios of step times to those of the first of `compared`.
+
+  Args:
+    compared: a dict by name of loss, callbacks and arguments of
+      `scorers.build_model`.
+    batch_size: lists.
+    list_size: items.
+    hidden_units: of each tower.
+    rounds: how often each is timed.
+    seconds: about, of a round of one of them.
+    jit_compile: whether XLA compiles the step.
+
+  Returns:
+    A dict by name of a list of ratios, one a round.
+  """
   rng = np.random.default_rng(0)
-  shape = (_LISTS.value, _ITEMS.value)
+  shape = (batch_size, list_size)
   features = rng.normal(size=(*shape, _FEATURES)).astype(np.float32)
   clicks = (rng.random(shape) < 0.2).astype(np.float32)
   dataset = tf.data.Dataset.from_tensors((features, clicks)).repeat()
-  seconds = {name: [] for name in candidates}
-  models = {name: _model(loss, heads)
-            for name, (loss, heads, _) in candidates.items()}
-  for turn in range(_ROUNDS.value + 1):
-    for name, (_, _, callbacks) in candidates.items():
-      start = time.perf_counter()
-      models[name].fit(dataset, steps_per_epoch=_STEPS.value,
-                       callbacks=callbacks, verbose=0)
-      if turn:  # The first round compiles.
-        seconds[name].append(time.perf_counter() - start)
-  base = next(iter(seconds.values()))
-  for name, values in seconds.items():
-    ratios = [value / other for value, other in zip(values, base)]
-    print(f"{name:32} {statistics.median(ratios):.2f} "
-          f"({min(ratios):.2f} - {max(ratios):.2f})")
+  models = {}
+
+  def fit(name, steps):
+    start = time.perf_counter()
+    models[name].fit(dataset, steps_per_epoch=steps,
+                     callbacks=compared[name][1], verbose=0)
+    return (time.perf_counter() - start) / steps
+
+  for name, (loss, _, arguments) in compared.items():
+    models[name] = scorers.build_model(
+        _FEATURES, hidden_units=hidden_units, **arguments)
+    models[name].compile("adam", loss, jit_compile=jit_compile)
+    fit(name, 2)  # Compiles.
+  steps = max(3, round(seconds / fit(next(iter(compared)), 3)))
+  ratios = {name: [] for name in compared}
+  for _ in range(rounds):
+    found = {name: fit(name, steps) for name in compared}
+    base = found[next(iter(compared))]
+    for name, value in found.items():
+      ratios[name].append(value / base)
+  return ratios
+
+
+def main(_):
+  head = ["lists x items", "towers", *candidates(1)]
+  print(tables.to_markdown([head]), flush=True)
+  for list_size in map(int, _LIST_SIZES.value):
+    batch_size = min(_BATCH_SIZE.value, _ITEMS.value // list_size)
+    for towers in _TOWERS.value:
+      ratios = measure(
+          candidates(list_size), batch_size, list_size,
+          [int(size) for size in towers.split("-") if size != "0"],
+          _ROUNDS.value, _SECONDS.value, _JIT.value)
+      row = [f"{batch_size} x {list_size}", towers, *(
+          f"{statistics.median(values):.2f} "
+          f"({min(values):.2f} - {max(values):.2f})"
+          for values in ratios.values())]
+      print(tables.to_markdown([head, row]).splitlines()[-1], flush=True)
 
 
 if __name__ == "__main__":
