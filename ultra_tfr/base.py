@@ -413,6 +413,8 @@ class LearningLoss(tf.keras.losses.Loss):
   normalize_weights = False
   # Whether there are debiasing weights, of which some may be clipped.
   has_weights = True
+  # Whether `logged_order_weight` of a layer counts in losses of this kind.
+  heeds_logged_order = False
 
   def __init__(self, position_bias: LearningLayer, layer_class: type,
                reduction: str, name: str):
@@ -420,6 +422,8 @@ class LearningLoss(tf.keras.losses.Loss):
     checks.check_instance("position_bias", position_bias, layer_class,
                           "create one and pass it to the loss")
     self.position_bias = position_bias
+    if self.uses_logged_order and not self.heeds_logged_order:
+      refuse_logged_order(self)
 
   def __call__(self, y_true, y_pred, sample_weight=None):
     """The reduced loss.
@@ -449,8 +453,8 @@ class LearningLoss(tf.keras.losses.Loss):
 
   @property
   def uses_logged_order(self) -> bool:
-    """Whether `logged_order_weight` of the layer counts in this loss."""
-    return False
+    """Whether the layer has a weight for the logged order."""
+    return getattr(self.position_bias, "logged_order_weight", None) is not None
 
   def _item_losses(self, y_true, y_pred, sample_weight):
     """Reads a batch, computes its losses, and collects what is learned."""
@@ -500,6 +504,14 @@ class LearningLoss(tf.keras.losses.Loss):
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
     return cls(layer, **config)
+
+
+def refuse_logged_order(loss: tf.keras.losses.Loss) -> None:
+  """Raises a `ValueError`, since the loss has no pairs for such a weight."""
+  raise ValueError(
+      f"`{type(loss).__name__}` does not heed the logged order, but its layer "
+      "has a `logged_order_weight`; leave that out, or take "
+      "`UnbiasedPairwiseLoss`.")
 
 
 def learning_losses(loss: Any) -> list[LearningLoss]:

@@ -120,30 +120,40 @@ def check_known_trust(trust_bias: Optional[str], examination: Any,
         "too, since only their product is identified.")
 
 
-def known_arguments(layer: Any) -> dict[str, Any]:
+def known_arguments(layer: Any, trust_bias: Optional[str],
+                    trust_positive: Any,
+                    trust_negative: Any) -> tuple[Any, Any, Any, Any]:
   """Arguments for a `PositionBias` that is fixed to the values of another.
 
   Args:
     layer: the other `PositionBias`.
+    trust_bias: what the new one is given beside it, and so are the others.
+    trust_positive: see `trust_bias`.
+    trust_negative: see `trust_bias`.
 
   Returns:
-    A dict of arguments of the constructor.
+    A tuple of `examination`, `trust_bias`, `trust_positive` and
+    `trust_negative`.
+
+  Raises:
+    ValueError: if something else is given for what the layer knows.
   """
   relevant, irrelevant = layer.click_tables()
-  arguments = {
-      "num_positions": layer.num_positions, "num_contexts": layer.num_contexts,
-      "overflow": layer.overflow, "examination": relevant.numpy()}
+  model = "position" if irrelevant is not None else layer.trust_bias
+  if (trust_bias not in ("auto", model) or trust_positive is not None or
+      trust_negative is not None):
+    raise ValueError(
+        f"`examination` is the layer {layer.name!r}, which knows its trust "
+        f"bias, {model!r}, too; leave the arguments about trust out.")
   if irrelevant is not None:
     # Only products with examination are identified, so p1 goes there, and e-
     # is p0 as a share of p1.
-    return {**arguments, "trust_bias": "position", "trust_positive": 1.0,
-            "trust_negative": np.minimum(
-                tf.math.divide_no_nan(irrelevant, relevant), 1.0)}
-  if layer.trust_bias == "pairwise":
-    return {**arguments, "trust_bias": "pairwise",
-            "trust_positive": layer.trust_positive.numpy(),
-            "trust_negative": layer.trust_negative.numpy()}
-  return arguments
+    return relevant.numpy(), model, 1.0, np.minimum(
+        tf.math.divide_no_nan(irrelevant, relevant), 1.0)
+  if model == "pairwise":
+    return (relevant.numpy(), model, layer.trust_positive.numpy(),
+            layer.trust_negative.numpy())
+  return relevant.numpy(), model, None, None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -68,7 +68,8 @@ class PositionBias(base.LearningLayer):
       `trust_bias="auto"`, and for the position otherwise.
     examination: known propensities, `[K]` or `[C, K]`; then theta is not
       estimated. (theta- still is where EM runs: it depends on the items.) A
-      curve relative to position 1 may exceed 1: it is scaled to at most 1.
+      curve relative to position 1 may exceed 1: it is scaled to at most 1. Or
+      a `PositionBias`: what it has learned, trust included, as it is now.
     trust_positive: known trust in relevant items: e+_k (a number or `[K]`, with
       `trust_bias="position"`) or eps+_ij (a number or `[K, K]`, with
       `"pairwise"`).
@@ -112,7 +113,7 @@ class PositionBias(base.LearningLayer):
       self, num_positions: int, *, num_contexts: int = 1,
       trust_bias: Optional[Literal["auto", "position", "pairwise"]] = AUTO,
       examination_model: Optional[Literal["position", "browsing"]] = None,
-      examination: Optional[ArrayLike] = None,
+      examination: Any = None,
       trust_positive: Optional[ArrayLike] = None,
       trust_negative: Optional[ArrayLike] = None,
       initial_examination: ArrayLike = "click_rate",
@@ -122,6 +123,10 @@ class PositionBias(base.LearningLayer):
       overflow: Literal["mask", "pool", "error"] = "mask",
       logged_order_weight: Optional[float] = None, name: str = "position_bias"):
     super().__init__(name, num_positions, num_contexts, overflow)
+    if isinstance(examination, PositionBias):
+      examination, trust_bias, trust_positive, trust_negative = (
+          bias_lib.known_arguments(
+              examination, trust_bias, trust_positive, trust_negative))
     self._config = checks.plain({
         "num_positions": self.num_positions, "num_contexts": self.num_contexts,
         "trust_bias": trust_bias, "examination_model": examination_model,
@@ -288,7 +293,8 @@ class PositionBias(base.LearningLayer):
     array([0.8, 0.4], dtype=float32)
     """
     checks.check_instance("other", other, cls, "pass a layer that has learned")
-    return cls(**bias_lib.known_arguments(other), name=name)
+    return cls(other.num_positions, num_contexts=other.num_contexts,
+               examination=other, overflow=other.overflow, name=name)
 
   @property
   def models(self) -> tuple[hypotheses_lib.ClickModel, ...]:

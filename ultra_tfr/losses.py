@@ -124,6 +124,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   """
 
   num_heads = None
+  heeds_logged_order = True
 
   def __init__(
       self, position_bias: PositionBias, *, lambda_weight: Any = None,
@@ -185,11 +186,6 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
                normalize_trust=False, max_weight=max_weight, annealing=0,
                seed=seed,
                reduction=reduction, name=name)
-
-  @property
-  def uses_logged_order(self) -> bool:
-    """Whether the layer has a weight for the logged order."""
-    return self.position_bias.logged_order_weight is not None
 
   def _learn(self, batch):
     options = self.options
@@ -372,6 +368,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
           f"layer {position_bias.name!r} learns its own; give it "
           "`examination`, or use `UnbiasedPairwiseLoss` or `UnbiasedLoss`; of "
           "a layer that has learned take `PositionBias.fixed`.")
+    if position_bias.logged_order_weight is not None:
+      base.refuse_logged_order(self)
     self.position_bias = position_bias
     self._loss = loss
 

@@ -244,6 +244,9 @@ def test_a_fixed_layer_knows_what_another_has_learned(arguments):
   if arguments.get("trust_bias") == "auto":
     old.evidence.assign([0., 50., 0., 0.])
   new = PositionBias.fixed(old)
+  same = PositionBias(old.num_positions, num_contexts=old.num_contexts,
+                      overflow=old.overflow, examination=old, name=new.name)
+  assert same.get_config() == new.get_config()
   assert new.examination_is_fixed and new.is_fixed
   for ours, learned in zip(new.click_tables(), old.click_tables()):
     assert (ours is None) == (learned is None)
@@ -257,6 +260,17 @@ def test_a_fixed_layer_knows_what_another_has_learned(arguments):
   again = PositionBias.from_config(json.loads(json.dumps(new.get_config())))
   np.testing.assert_allclose(
       again.click_tables()[0], new.click_tables()[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("old, arguments, message", [
+    ({}, {"trust_bias": "position"}, "its trust bias, None, too; leave"),
+    ({"trust_bias": "position"}, {"trust_bias": None}, "'position', too; "),
+    ({}, {"trust_positive": .9, "trust_negative": .1}, "about trust out"),
+    ({"num_contexts": 2}, {}, "`examination` must .* the shape")])
+def test_what_a_layer_knows_is_not_given_twice(old, arguments, message):
+  old = make(**old)
+  with pytest.raises(ValueError, match=message):
+    PositionBias(old.num_positions, examination=old, **arguments)
 
 
 def test_what_is_fixed_must_be_a_layer():

@@ -5,15 +5,19 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 import oracles
 from ultra_tfr import logged_order
+from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
 from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.core import examination
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import LoggedOrderGuard
+from ultra_tfr.losses import InversePropensityLoss
+from ultra_tfr.losses import UnbiasedLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 K = 4
@@ -394,13 +398,14 @@ def test_where_the_top_is_trusted_the_logged_order_is_left(noise, weight):
   assert float(bias.logged_order_weight) == weight
 
 
-def test_a_pointwise_loss_has_no_use_for_the_logged_order():
-  """Its layer may have the weight, but nobody would read it."""
-  bias = PositionBias(2, trust_bias="position", logged_order_weight=1.0)
-  model = tf.keras.Sequential(
-      [tf.keras.layers.Dense(1), tf.keras.layers.Reshape([-1])])
-  model.compile("sgd", RegressionEMLoss(bias))
-  lists = tf.zeros([2, 2, 3]), tf.constant([[1.0, 0.0]] * 2)
-  with pytest.raises(ValueError, match="`LoggedOrderGuard` needs a model comp"):
-    model.fit(*lists, verbose=0,
-              callbacks=[PropensityEM(), LoggedOrderGuard(lists)])
+@pytest.mark.parametrize("create", [
+    RegressionEMLoss, AffineCorrectionLoss,
+    lambda bias: UnbiasedLoss(bias, tfr.keras.losses.SoftmaxLoss()),
+    lambda bias: InversePropensityLoss(bias, tfr.keras.losses.SoftmaxLoss())])
+def test_a_loss_without_pairs_has_no_use_for_the_logged_order(create):
+  """Its layer had the weight, but nobody read it."""
+  bias = PositionBias(2, trust_bias=None, examination=[1.0, 0.5],
+                      logged_order_weight=1.0)
+  with pytest.raises(ValueError, match="does not heed the logged order, but "
+                     "its layer has a `logged_order_weight`; leave that out"):
+    create(bias)
