@@ -120,6 +120,28 @@ def check_known_trust(trust_bias: Optional[str], examination: Any,
         "too, since only their product is identified.")
 
 
+def check_examination_model(
+    trust_bias: Optional[str], examination_model: Optional[str],
+    examination_is_fixed: bool, trust_is_fixed: bool) -> None:
+  """Raises a `ValueError` if what is to be learned is given, or has no model.
+
+  Args:
+    trust_bias: of a `PositionBias`.
+    examination_model: likewise.
+    examination_is_fixed: whether examination is given.
+    trust_is_fixed: whether trust is given.
+  """
+  if trust_bias == "auto" and trust_is_fixed:
+    raise ValueError("`trust_bias='auto'` finds out what users are like, but "
+                     "their trust is given; leave one of them out.")
+  if examination_model == "browsing" and (
+      examination_is_fixed or trust_bias == "pairwise"):
+    raise ValueError(
+        "`examination_model='browsing'` learns its tables, and has no trust "
+        "of pairs; leave `examination` out and take `trust_bias` 'auto', "
+        "None or 'position'.")
+
+
 def known_arguments(layer: Any, trust_bias: Optional[str],
                     trust_positive: Any,
                     trust_negative: Any) -> tuple[Any, Any, Any, Any]:

@@ -156,7 +156,9 @@ class PositionBias(base.LearningLayer):
     self.trust_is_fixed = trust_positive is not None
     bias_lib.check_known_trust(
         trust_bias, examination, trust_positive, trust_negative)
-    self._check_model(examination_model)
+    bias_lib.check_examination_model(
+        trust_bias, examination_model, self.examination_is_fixed,
+        self.trust_is_fixed)
     self.starts_from_clicks = (
         not self.examination_is_fixed and
         isinstance(initial_examination, str))
@@ -207,17 +209,6 @@ class PositionBias(base.LearningLayer):
           "`initial_click_irrelevant` needs `trust_bias='position'`, but "
           f"`trust_bias` is {self.trust_bias!r}; set it, or leave the start "
           "out.")
-
-  def _check_model(self, examination_model):
-    if self.trust_bias == AUTO and self.trust_is_fixed:
-      raise ValueError("`trust_bias='auto'` finds out what users are like, but "
-                       "their trust is given; leave one of them out.")
-    if examination_model == "browsing" and (
-        self.examination_is_fixed or self.trust_bias == "pairwise"):
-      raise ValueError(
-          "`examination_model='browsing'` learns its tables, and has no trust "
-          "of pairs; leave `examination` out and take `trust_bias` 'auto', "
-          "None or 'position'.")
 
   def _hypotheses(self, examination_model, initial_click_irrelevant):
     """The `Hypothesis` that the layer holds."""

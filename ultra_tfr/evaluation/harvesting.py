@@ -33,6 +33,7 @@ class Harvest:
       diagonal.
     num_items: `[K]` int, the items seen at the position that were seen
       elsewhere, too.
+    num_clicks: `[K]` int, rows with feedback of these items there.
     components: `[K]` int; positions with the same number are connected by
       pairs with enough swaps. Position 1 has the number 0.
   """
@@ -42,6 +43,7 @@ class Harvest:
   all_pairs: bootstrap.Estimate
   swap_counts: np.ndarray
   num_items: np.ndarray
+  num_clicks: np.ndarray
   components: np.ndarray
 
 
@@ -122,6 +124,8 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
       *(bootstrap.ratio_estimate(curve(pairs[0]), curve(drawn_pairs), level)
         for curve in (adjacent_chain, pivot, all_pairs)),
       swap_counts=swap_counts, num_items=num_items,
+      num_clicks=np.bincount(
+          position[cell] - 1, clicked[rows], num_positions).astype(int),
       components=csgraph.connected_components(
           swap_counts >= min_swaps, directed=False)[1])
 

@@ -34,6 +34,7 @@ class Diagnosis:
     swap_counts: `[K, K]`, the items seen at both positions in one context; None
       where items are not identified. An item in two contexts counts as two.
     num_items: `[K]`, the items seen at the position and elsewhere, likewise.
+    num_swap_clicks: `[K]`, the clicks on these items there, likewise.
     components: `[K]`, positions with the same number are connected by swaps,
       likewise.
     logger_strength: a dict of "value", "low" and "high": Spearman's correlation
@@ -75,6 +76,7 @@ class Diagnosis:
   contexts: dict
   swap_counts: Optional[np.ndarray]
   num_items: Optional[np.ndarray]
+  num_swap_clicks: Optional[np.ndarray]
   components: Optional[np.ndarray]
   logger_strength: dict
   trust: dict
@@ -172,6 +174,7 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
       positions=list(log.positions), contexts=contexts,
       swap_counts=whole and whole.swap_counts,
       num_items=whole and whole.num_items,
+      num_swap_clicks=whole and whole.num_clicks,
       components=whole and whole.components,
       click_prediction=(
           fitted.click_prediction

@@ -12,8 +12,6 @@ from ultra_tfr.fit_log import leaks
 # relevance, 0.2 if by a weak ranker, 0.4 if each item has one place, and 0 in
 # random order. EM is off by up to 0.13 in the first, by 0.03 in the others.
 STRONG_LOGGER = 0.5
-# Fewer items than this at a position and elsewhere say little.
-FEW_ITEMS = 30
 # Curves that differ by more than this at some position disagree.
 DISAGREEMENT = 0.1
 # A value is off by more than chance if it is so many times as far from the
@@ -298,26 +296,27 @@ def _about_swaps(diagnosis, sentences, warnings):
         f"No chain of items that changed positions leads from position "
         f"{positions[0]} to {_ranges(positions, apart)}: their examination "
         f"relative to the others {rests}.")
-  few = (diagnosis.num_items < FEW_ITEMS) & ~apart
+  few = (diagnosis.num_swap_clicks < FEW_CLICKS) & ~apart
   if few.any():
     sentences.append(_about_few(
-        _ranges(positions, few), few.sum() == 1, diagnosis.num_items[few],
+        _ranges(positions, few), few.sum() == 1, diagnosis.num_swap_clicks[few],
         "says little" if diagnosis.method is None else "rests on the model"))
   elif not np.any(apart):
-    least = int(diagnosis.num_items.min())
+    least = int(diagnosis.num_swap_clicks.min())
     checked = "checked without the model"
     sentences.append(
-        f"At each position at least {least} items were seen that also appear "
-        "elsewhere, so examination can be "
+        f"At each position at least {least} clicks are on items that also "
+        "appear elsewhere, so examination can be "
         f"{'harvested' if diagnosis.method is None else checked}.")
 
 
 def _about_few(where, is_one, counts, then):
   low, high = counts.min(), counts.max()
   number = f"{low}" if low == high else f"{low} to {high}"
-  items = "item that also appears" if high == 1 else "items that also appear"
-  return (f"{where[0].upper()}{where[1:]} {'is' if is_one else 'are'} seen by "
-          f"{number} {items} elsewhere: the estimate there {then}.")
+  clicks = "click" if high == 1 else "clicks"
+  return (f"{where[0].upper()}{where[1:]} {'has' if is_one else 'have'} "
+          f"{number} {clicks} on items that also appear elsewhere: the "
+          f"estimate there {then}.")
 
 
 def _about_logger(diagnosis, sentences, warnings):

@@ -101,19 +101,21 @@ def test_counts_of_items_and_components():
   #        item 1 at 1, 2, 2; 2 at 1, 2; 3 at 4, 5; 4 at 3; 5 at 1 (unknown: 2)
   result = harvesting.harvest(
       [1, 1, 1, 2, 2, 3, 3, 4, 5, -1], [1, 2, 2, 1, 2, 4, 5, 3, 1, 2],
-      [True] * 10, np.arange(10), 6, replicates=3)
+      [True] * 6 + [False] + [True] * 3, np.arange(10), 6, replicates=3)
   expected = np.zeros((6, 6), int)
   expected[0, 1] = expected[1, 0] = 2
   expected[3, 4] = expected[4, 3] = 1
   assert result.swap_counts.tolist() == expected.tolist()
   assert result.num_items.tolist() == [2, 2, 0, 1, 1, 0]
+  # Clicks on items that stay where they are tell nothing.
+  assert result.num_clicks.tolist() == [2, 3, 0, 1, 0, 0]
   assert result.components.tolist() == [0, 0, 1, 2, 2, 3]
   # Rows that stand for no display connect nothing.
   stricter = harvesting.harvest(
       [1, 1, 3, 3, 4, 4, 1], [1, 2, 1, 2, 2, 3, 3], [True] * 7, np.arange(7), 3,
       weights=[1.] * 6 + [0.], min_swaps=2)
   assert stricter.components.tolist() == [0, 0, 1]
-  # Position 4 and 5 have clicks, but nothing ties them to position 1.
+  # Position 4 has a click, but nothing ties them to position 1.
   assert np.isnan(result.all_pairs.value).tolist() == [False] * 2 + [True] * 4
   assert np.isnan(result.all_pairs.low).tolist() == [False] * 2 + [True] * 4
 

@@ -1,5 +1,6 @@
 """Tests of ultra_tfr.fit_log.diagnosis."""
 
+import collections
 import dataclasses
 import json
 import re
@@ -11,6 +12,7 @@ import click_logs
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.fit_log import diagnosis
+from ultra_tfr.fit_log import findings
 from ultra_tfr.fit_log import training
 
 KINDS = ("trained", "em", *diagnosis.HARVESTS, "randomized")
@@ -83,7 +85,7 @@ def test_numbers_of_an_easy_log(found):
 
 def test_swaps_of_an_easy_log(found):
   rows = click_logs.simulated()[0].select(
-      ["item_id", "rank", "device"]).to_pylist()
+      ["item_id", "rank", "device", "click"]).to_pylist()
   places = {}
   for row in rows:
     places.setdefault((row["item_id"], row["device"]), set()).add(row["rank"])
@@ -96,6 +98,11 @@ def test_swaps_of_an_easy_log(found):
   moved = [seen for seen in places.values() if len(seen) > 1]
   assert found.num_items.tolist() == [
       sum(position in seen for seen in moved) for position in found.positions]
+  clicks = collections.Counter(
+      row["rank"] for row in rows if row["click"] and
+      len(places[row["item_id"], row["device"]]) > 1)
+  assert found.num_swap_clicks.tolist() == [
+      clicks[position] for position in found.positions]
   assert not found.components.any()
 
 
@@ -122,7 +129,8 @@ def test_without_items_nothing_is_harvested():
   found = _diagnose(click_logs.small(), item=None)
   assert {tuple(curves) for curves in found.contexts.values()} == {
       ("trained", "em")}
-  assert (found.swap_counts, found.num_items, found.components) == (None,) * 3
+  assert (found.swap_counts, found.num_items, found.num_swap_clicks,
+          found.components) == (None,) * 4
   assert any("no `item` column" in text for text in found.sentences)
   json.dumps(found.to_json(), allow_nan=False)
 
@@ -192,17 +200,20 @@ def test_positions_that_no_item_connects():
   json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_few_items_that_move():
+def test_few_clicks_on_items_that_move():
   table = click_logs.simulated("fixed", 1000, 0.0)[0]
   items = np.array(table["item_id"].to_pylist(), object)
   rank = table["rank"].to_numpy()
   mobile = np.array(table["device"].to_pylist()) == "mobile"
-  items[mobile & (rank == 5) & (np.arange(len(rank)) % 2 == 0)] = "x"
-  items[mobile & (rank == 1) & (np.arange(len(rank)) % 2 == 0)] = "x"
+  chosen = mobile & np.isin(rank, [1, 5]) & (np.arange(len(rank)) % 8 == 0)
+  items[chosen] = "x"
+  clicks = table["click"].to_numpy()[chosen]
+  low, high = sorted(clicks[rank[chosen] == k].sum() for k in (1, 5))
+  assert 0 < low < high < findings.FEW_CLICKS
   found = _diagnose(click_logs.with_column(table, "item_id", items.tolist()))
-  assert any(text == "Positions 1, 5 are seen by 1 item that also appears "
-             "elsewhere: the estimate there rests on the model."
-             for text in found.sentences)
+  assert (f"Positions 1, 5 have {low} to {high} clicks on items that also "
+          "appear elsewhere: the estimate there rests on the model."
+          ) in found.sentences
   assert _warned(found, "leads from position 1 to positions 2-3, 8")
 
 

@@ -28,7 +28,8 @@ def _explain(contexts=None, level=0.9, **changes):
       "method": "unbiased-ipw",
       "positions": [1, 2, 3, 5],
       "contexts": contexts or {"all": {"trained": _trained()}},
-      "swap_counts": np.full((4, 4), 100), "num_items": np.full(4, 150),
+      "swap_counts": np.full((4, 4), 100), "num_items": np.full(4, 900),
+      "num_swap_clicks": np.full(4, 150),
       "components": np.zeros(4, int),
       "logger_strength": {"value": 0.2, "low": 0.1, "high": 0.3}, "trust": {},
       "click_irrelevant": {}, "history": {}, "num_requests": 1000,
@@ -53,7 +54,7 @@ def test_nothing_to_warn_of():
       "that the model learned; an error of that relevance is not in them. "
       "Harvesting needs no such model, but assumes that positions change how "
       "often items are examined, and not how far they are trusted.",
-      "At each position at least 150 items were seen that also appear "
+      "At each position at least 150 clicks are on items that also appear "
       "elsewhere, so examination can be checked without the model.",
       "The order shown agrees with the learned relevance to 0.20 (rank "
       "correlation within requests; 1 is the same order, 0 none).",
@@ -268,14 +269,14 @@ def test_green_needs_a_model_no_warning_and_held_out_clicks():
 
 def test_no_items():
   sentences, warnings = _explain(
-      swap_counts=None, num_items=None, components=None)
+      swap_counts=None, num_items=None, num_swap_clicks=None, components=None)
   assert not warnings
   assert _has(sentences, "no `item` column", "cannot be seen")
 
 
 def test_no_swaps():
   sentences, warnings = _explain(
-      swap_counts=np.zeros((4, 4), int), num_items=np.zeros(4, int),
+      swap_counts=np.zeros((4, 4), int), num_swap_clicks=np.zeros(4, int),
       components=np.arange(4))
   assert len(warnings) == 1
   assert _has(warnings, "No item was shown at two positions", "model alone")
@@ -292,35 +293,37 @@ def test_positions_apart(components, where):
   assert not any("At each position" in text for text in sentences)
 
 
-@pytest.mark.parametrize("num_items, expected", [
-    ([12, 12, 150, 12], "Positions 1-2, 5 are seen by 12 items that also "
-     "appear elsewhere: the estimate there rests on the model."),
-    ([150, 150, 3, 29], "Positions 3-5 are seen by 3 to 29 items that also "
-     "appear elsewhere: the estimate there rests on the model."),
-    ([30, 30, 30, 1], "Position 5 is seen by 1 item that also appears "
+@pytest.mark.parametrize("clicks, expected", [
+    ([12, 12, 150, 12], "Positions 1-2, 5 have 12 clicks on items that "
+     "also appear elsewhere: the estimate there rests on the model."),
+    ([150, 150, 3, 29], "Positions 3-5 have 3 to 29 clicks on items that "
+     "also appear elsewhere: the estimate there rests on the model."),
+    ([30, 30, 30, 1], "Position 5 has 1 click on items that also appear "
      "elsewhere: the estimate there rests on the model."),
-    ([30, 31, 32, 33], "At each position at least 30 items were seen that also "
-     "appear elsewhere, so examination can be checked without the model.")])
-def test_few_items(num_items, expected):
-  sentences, warnings = _explain(num_items=np.array(num_items))
+    ([30, 31, 32, 33], "At each position at least 30 clicks are on items that "
+     "also appear elsewhere, so examination can be checked without the "
+     "model.")])
+def test_few_clicks_on_items_that_move(clicks, expected):
+  """Many items with hardly a click were called enough to harvest."""
+  sentences, warnings = _explain(num_swap_clicks=np.array(clicks))
   assert not warnings
   assert [text for text in sentences if "elsewhere" in text] == [expected]
 
 
 def test_positions_apart_are_not_called_few():
   sentences, _ = _explain(components=np.array([0, 0, 1, 1]),
-                          num_items=np.array([50, 9, 5, 5]))
+                          num_swap_clicks=np.array([50, 9, 5, 5]))
   assert [text for text in sentences if "elsewhere" in text] == [
-      "Position 2 is seen by 9 items that also appear elsewhere: the estimate "
-      "there rests on the model."]
+      "Position 2 has 9 clicks on items that also appear elsewhere: the "
+      "estimate there rests on the model."]
 
 
 def test_names_of_slots():
   sentences, _ = _explain(positions=["Top", "main-1", "main-2", "side"],
-                          num_items=np.array([150, 5, 5, 150]))
+                          num_swap_clicks=np.array([150, 5, 5, 150]))
   assert _has(sentences, "Position side is examined 20% as often as position "
               "Top.")
-  assert _has(sentences, "Positions main-1-main-2 are seen by 5 items")
+  assert _has(sentences, "Positions main-1-main-2 have 5 clicks on")
 
 
 # The logger.
@@ -492,7 +495,7 @@ def test_what_is_told_without_a_model():
       "interval 23% to 27%).",
       "Harvesting assumes that positions change how often items are examined, "
       "and not how far they are trusted.",
-      "At each position at least 150 items were seen that also appear "
+      "At each position at least 150 clicks are on items that also appear "
       "elsewhere, so examination can be harvested."]
 
 
@@ -513,7 +516,7 @@ def test_a_log_that_tells_nothing_without_a_model():
            "high": [None] * 4}
   sentences, warnings = _explain(
       {"all": {"all_pairs": curve}}, swap_counts=np.zeros((4, 4), int),
-      num_items=np.zeros(4, int), components=np.arange(4), **_NO_MODEL)
+      num_swap_clicks=np.zeros(4, int), components=np.arange(4), **_NO_MODEL)
   assert _has(sentences, "this log does not tell without a model")
   assert _has(warnings, "the curve is not known")
   assert not any("rests on the model" in text for text in sentences + warnings)

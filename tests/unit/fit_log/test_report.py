@@ -59,7 +59,8 @@ def _made(contexts, positions, trust=False):
       method="unbiased", positions=positions,
       contexts={name: curves for name in contexts},
       swap_counts=np.arange(size * size).reshape(size, size),
-      num_items=np.arange(size), components=np.zeros(size, int),
+      num_items=np.arange(size),
+      num_swap_clicks=np.arange(size), components=np.zeros(size, int),
       logger_strength={"value": float("nan"), "low": float("nan"), "high": 1.0},
       trust={name: np.full((len(contexts), size, size), share)
              for name, share in (("trust_positive", .9),

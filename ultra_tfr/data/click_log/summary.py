@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ultra_tfr import output
 from ultra_tfr.core import feature_scale
 
-# At most so many names of features are in a line.
+# At most so many names of features, or positions, are in a line.
 _SHOWN = 20
 
 
@@ -113,7 +113,7 @@ class LogSummary:
     self.cut = self.duplicates = self.merged = 0
     self._longest = 0
     self._single = 0
-    self._without_feedback = 0
+    self._without_feedback = self._informative = 0
     self._counts = {}
     self._is_binary = True
 
@@ -137,8 +137,9 @@ class LogSummary:
       return
     self._longest = max(self._longest, int(sizes.max()))
     self._single += int((sizes == 1).sum())
-    totals = np.add.reduceat(rows.feedback, starts[:-1])
-    self._without_feedback += int((totals == 0).sum())
+    clicked = np.add.reduceat((rows.feedback > 0).astype(int), starts[:-1])
+    self._without_feedback += int((clicked == 0).sum())
+    self._informative += int(((clicked > 0) & (clicked < sizes)).sum())
     self._is_binary &= bool(np.isin(rows.feedback, (0.0, 1.0)).all())
     key = rows.context.astype(np.int64) * (1 << 32) + rows.position
     keys, inverse = np.unique(key, return_inverse=True)
@@ -169,6 +170,7 @@ class LogSummary:
                for k in range(1, len(positions) + 1)]
       by_context[context] = {
           "shown": [int(cell[0]) for cell in cells],
+          "clicked": [int(cell[1]) for cell in cells],
           "with_feedback": [_rate(cell[1], cell[0]) for cell in cells],
           "mean_feedback": [_rate(cell[2], cell[0]) for cell in cells]}
     return {
@@ -179,6 +181,7 @@ class LogSummary:
             ("merged", self.merged)) if count},
         "requests_of_one_row": self._single,
         "requests_without_feedback": self._without_feedback,
+        "informative_requests": self._informative,
         "binary_feedback": self._is_binary,
         "rejected": dict(rejections.reasons),
         "rejected_values": rejections.values(),
@@ -204,9 +207,10 @@ def to_text(summary):
       f"{sum(rows.values())} rows of {total} requests, at most "
       f"{summary['longest_request']} in one; "
       + ", ".join(f"{count} for {part}" for part, count in requests.items()),
-      f"{summary['requests_without_feedback'] / max(total, 1):.1%} of the "
-      f"requests have no feedback, {summary['requests_of_one_row']} have one "
-      "row only"]
+      f"{summary['informative_requests']} requests have rows with and rows "
+      "without feedback, which tell what is better; "
+      f"{summary['requests_without_feedback']} have no feedback, "
+      f"{summary['requests_of_one_row']} have one row only"]
   if "cut" in summary:
     lines.append(f"cut: {summary['cut']} rows of longer requests")
   if "duplicates" in summary:
@@ -236,15 +240,18 @@ def to_text(summary):
   for name, share in summary["missing"].items():
     if share:
       lines.append(f"missing: {share:.1%} of {name}")
-  shown = summary["positions"][:20]
-  lines += ["", "share of rows with feedback, by position",
-            "  ".join(["".ljust(12), *(f"{p!s:>6}" for p in shown)])]
-  for context, cells in summary["by_position"].items():
-    rates = cells["with_feedback"][:20]
-    lines.append("  ".join(
-        [context[:12].ljust(12),
-         *("     -" if rate is None else f"{rate:6.3f}" for rate in rates)]))
+  lines += ["", *_counts(summary)]
   return output.printable("\n".join(lines))
+
+
+def _counts(summary):
+  """Lines of a table of counts by position, two for each context."""
+  table = [["by position", "", *summary["positions"][:_SHOWN]]]
+  for context, cells in summary["by_position"].items():
+    table += [
+        [context[:12], "with feedback", *cells["clicked"][:_SHOWN]],
+        ["", "of rows", *cells["shown"][:_SHOWN]]]
+  return output.align([[str(cell) for cell in row] for row in table])
 
 
 def _rate(part, whole):

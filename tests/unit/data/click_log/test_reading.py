@@ -122,6 +122,8 @@ def test_the_summary_counts(table):
   assert summary["requests_of_one_row"] == (sizes == 1).sum()
   clicks = frame.groupby("request_id")["click"].sum()
   assert summary["requests_without_feedback"] == (clicks == 0).sum()
+  informative = ((clicks > 0) & (clicks < sizes)).sum()
+  assert summary["informative_requests"] == informative
   assert not summary["binary_feedback"]
   feedback = frame["click"] + .5 * np.log1p(frame["dwell_ms"] / 1000)
   for device, part in frame.groupby("device"):
@@ -129,11 +131,13 @@ def test_the_summary_counts(table):
     for k, (rank, rows) in enumerate(part.groupby("rank")):
       assert summary["positions"][k] == rank
       assert cells["shown"][k] == len(rows)
+      assert cells["clicked"][k] == rows["click"].sum()
       assert cells["with_feedback"][k] == pytest.approx(rows["click"].mean())
       assert cells["mean_feedback"][k] == pytest.approx(
           feedback[rows.index].mean(), rel=1e-5)
   text = log.summary_text()
   assert f"{len(frame)} rows of {len(sizes)} requests" in text
+  assert f"{informative} requests have rows with and rows without" in text
   assert "texts: category, brand" in text
   assert json.loads(json.dumps(summary)) == summary
 
