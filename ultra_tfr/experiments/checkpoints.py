@@ -16,7 +16,7 @@ from ultra_tfr.experiments import runs
 from ultra_tfr.feedback import ranking_head
 
 PICKS = ("labels", "clicks")
-# Visits of each validation list, so that clicks decide with little noise.
+# So many visits of each validation list, so that clicks have little noise.
 _VISITS = 20
 _BATCH_LISTS = 1024
 
@@ -26,24 +26,25 @@ class KeepBest(tf.keras.callbacks.Callback):
 
   `"labels"` is NDCG@10 on true labels; `"clicks"` is the self-normalised DCG@10
   of simulated feedback on the lists that users saw, with the bias taken out as
-  far as the method knows it. Values by clicks compare only with the same
-  propensities, so all validations are judged again by those that training
-  ends with; the logs have those of the moment. They are noisy, so the
-  choice is `evaluation.held_out.last_as_good`. Training ends with the best
-  weights by labels.
+  far as the method knows it. Values by clicks compare only if they are by the
+  same propensities: logs have values by the propensities of the moment, but at
+  the end all validations are judged again by the last ones. These values are
+  noisy, so the choice is `evaluation.held_out.last_as_good`. Training ends with
+  the best weights by labels.
 
-  With a folder the best weights by labels are written to `checkpoints/best` in
-  it, and all that is remembered to a file, which the next object reads: so a
-  training that was killed goes on with what it had. Put it before the backup.
+  With a folder, the best weights by labels are written to `checkpoints/best` in
+  it, and all that is remembered to a file that the next object reads: so a
+  training that was killed goes on with what it had. Put this callback before
+  the backup.
 
   Args:
     valid: `RankingLists` with true labels.
     valid_stream: `FeedbackStream` of the same lists as users saw them.
     debias: a function of `[B, K]` feedback, -1 in padding, that gives
-      estimates and mask as `bias.debiased_feedback` does, with the propensities
-      of the moment; None for feedback as it is.
+      estimates and mask as `bias.debiased_feedback` does, by the propensities
+      of the moment; None for raw feedback.
     folder: an existing one, or None.
-    slack: of `last_as_good`; 0 for a training whose steps do not fall.
+    slack: as in `last_as_good`; 0 for a training whose steps do not fall.
 
   Attributes:
     held_out: batches of (features, visits) of what users saw, see
@@ -61,10 +62,10 @@ class KeepBest(tf.keras.callbacks.Callback):
         for rows in (slice(start, start + _BATCH_LISTS)
                      for start in range(0, len(visits[0]), _BATCH_LISTS))]
     self._best_value = -np.inf
-    # The step of each pick.
+    # The step that each kind of choice picked.
     self._picked = dict.fromkeys(PICKS)
     self._checkpoints = held_out.Checkpoints(slack)
-    # Validations up to this step were counted before the training was killed.
+    # Validations up to this step were read from the folder.
     self._counted = 0
     if folder is not None:
       self._read()
@@ -78,7 +79,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     """Judges the model as it is, and remembers it.
 
     Args:
-      step: what the model has learned from, so many batches or trees.
+      step: how many batches the model has learned from, or trees it has.
       logs: a dict to put the values into, or None.
     """
     value = ranking.evaluate(self.model, self._valid, (10,))["ndcg@10"]
@@ -105,7 +106,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     self.restore("labels")
 
   def restore(self, pick):
-    """Gives the model the weights of a pick; the last ones if there is none.
+    """Gives the model the picked weights; without a pick they stay.
 
     Args:
       pick: `"labels"`, or after training `"clicks"`.
@@ -163,7 +164,7 @@ class KeepBest(tf.keras.callbacks.Callback):
 
 
 def by_examination(examination):
-  """What takes known examination out of feedback, for `KeepBest`.
+  """Makes a function that takes known examination out of feedback.
 
   Args:
     examination: `[K]`, or None for 1 everywhere.
@@ -187,10 +188,10 @@ def by_examination(examination):
 class Backup(tf.keras.callbacks.BackupAndRestore):
   """Backs up after each epoch, and says where a training goes on.
 
-  The backup outlives `fit`: what comes after it can be killed too.
+  The backup stays when `fit` ends, since what comes after it may be killed too.
 
   Args:
-    folder: that of the training; the backup is `backup` in it.
+    folder: the folder of the training; the backup is `backup` in it.
   """
 
   def __init__(self, folder):
@@ -198,7 +199,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         os.path.join(folder, runs.BACKUP), delete_checkpoint=False)
 
   def on_train_begin(self, logs=None):
-    """Restores."""
+    """Restores the last backup, if there is one."""
     try:
       super().on_train_begin(logs)
       step = int(self.model.optimizer.iterations)

@@ -34,7 +34,8 @@ class World:
     train_queries: of the synthetic data.
     num_positions: documents displayed.
     initial_fraction: of the training queries, for the weak logger.
-    data_seed: of the synthetic data, and of what is held out.
+    data_seed: of the synthetic data, and of the choice of queries that are held
+      out of LETOR files without a validation part.
     non_finite: how LETOR files are read, see `letor.read_letor`.
     index_base: likewise.
   """
@@ -81,18 +82,17 @@ def find(name):
 def execute(world, run):
   """Trains and judges one method with one seed.
 
-  The seed is that of the initial ranker, the clicks and the initialisation; the
-  data is the same for all seeds, so that test queries can be paired.
+  The seed decides the logger, the clicks and the initialisation; the data is
+  the same for all seeds, so that test queries can be paired.
 
   Args:
     world: a `World`.
     run: a `runs.Run`.
 
   Returns:
-    A dict ready for JSON: for `"labels"` and `"clicks"`, by which the
-    checkpoint is picked, a dict of "metrics" and "by_query" (NDCG@10 by test
-    query); "examination" `[K]` or None; "true_examination" likewise;
-    "seconds".
+    A dict ready for JSON: "labels" and "clicks", for the checkpoint that each
+    of them picks, a dict of "metrics" and "by_query" (NDCG@10 by test query);
+    "examination" `[K]` or None; "true_examination" likewise; "seconds".
   """
   task = _task(world, run.feedback, run.seed)
   if run.method in peers.PEERS:
@@ -115,7 +115,8 @@ def files(world):
     world: a `World`.
 
   Returns:
-    A list of paths; empty for data that is made, or is none of one's own.
+    A list of paths; empty for data that is made up, or is of
+    tensorflow-datasets.
   """
   kind, _, name = world.dataset.partition(":")
   return list(letor.find_files(name).values()) if kind == "letor" else []
@@ -156,7 +157,7 @@ def check(world, names, feedback):
 
 @functools.lru_cache(maxsize=1)
 def _load(world):
-  """The parts of a data set; kept, since a process executes many runs."""
+  """The parts of a data set; cached, since a process executes many runs."""
   kind, _, name = world.dataset.partition(":")
   if kind == "letor":
     return letor.read_folder(

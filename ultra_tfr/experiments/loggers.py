@@ -13,13 +13,14 @@ from ultra_tfr.evaluation import ranking
 from ultra_tfr.evaluation.bootstrap import centred_ranks
 
 LOGGERS = choices.LOGGERS
-# The strong ranker: passes over the queries, batches at most, lists in a batch,
-# and documents of a list in a batch, drawn anew each time. So neither time nor
-# memory grows with the size of a collection or of its longest list.
+# The training of the strong ranker: passes over the queries, the most batches,
+# lists in a batch, and the most documents of a list in a batch, drawn anew each
+# time. So neither time nor memory grows with a collection or its longest list.
 _EPOCHS, _MAX_STEPS, _BATCH_LISTS, _BATCH_SIZE = 16, 2000, 32, 100
 # So many lists are enough to tell a feature that does not matter.
 _MAX_LISTS = 1000
-# Of the spread of ranks without ties, what a feature that orders lists has.
+# A feature orders lists if the spread of its ranks is this share of the spread
+# without ties.
 _MIN_SPREAD = 0.5
 
 
@@ -67,7 +68,7 @@ def fit_strong_ranker(lists, *, hidden_units=(128, 64), seed=0):
     rng = np.random.default_rng(seed)
     while True:
       order = rng.permutation(len(lists))
-      # The lists left over join in other passes: the order is a new one.
+      # Lists left over come up in other passes, which have another order.
       for start in range(0, len(order) - size + 1, size):
         chosen = lists.select(order[start:start + size])
         draw = rng.random(len(chosen.labels))
@@ -101,7 +102,7 @@ def logger_scores(train, lists, logger="weak", fraction=0.01, seed=0):
                     first and equal ones by chance
       "random"      by chance, one order for each list
       "weak"        by a ranker fitted on the labels of few queries
-      "strong"      by such a ranker fitted on the labels of all
+      "strong"      by a ranker fitted on the labels of all queries
 
   The less the order has to do with relevance, the easier debiasing is.
 
@@ -109,7 +110,7 @@ def logger_scores(train, lists, logger="weak", fraction=0.01, seed=0):
     train: `RankingLists` that the policy is made from.
     lists: a list of `RankingLists` to order.
     logger: see above.
-    fraction: of the queries whose labels the weak ranker sees.
+    fraction: share of the queries whose labels the weak ranker sees.
     seed: of what is random; the feature is the same for all seeds.
 
   Returns:
@@ -148,11 +149,11 @@ def _places(values, draw):
 def least_relevant_feature(lists):
   """The feature whose order within lists agrees least with the labels.
 
-  Ranks, of which equal values share theirs, are taken within each list and
-  divided by its length, and their correlation over 1,000 evenly spaced lists
-  counts, whatever its sign. A feature that hardly orders lists, since it has
-  few values, does not qualify: the spread of its ranks has to be half of what
-  it is without ties, where any feature has that.
+  What counts is the correlation, whatever its sign, of ranks within lists, over
+  1,000 evenly spaced lists; equal values share a rank, and ranks are divided by
+  the length of the list. A feature that hardly orders lists, since it has few
+  values, does not qualify: the spread of its ranks must be half of that without
+  ties, or else, if no feature reaches that, the largest there is.
 
   Args:
     lists: `RankingLists` with true labels.

@@ -15,28 +15,28 @@ from ultra_tfr.evaluation import ranking
 from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import run as run_lib
 
-# Settings are the defaults of the libraries, and what XGBoost's example for
-# clicks says, but for one each, the better of two. Chosen by the best NDCG@10
-# on validation labels of synthetic data with data seed 7, seed 0, on average
-# of the weak and the irrelevant logger:
+# Settings are the defaults of LightGBM and those of XGBoost's example for
+# clicks, with one exception each, the better of two values. They were chosen by
+# the best NDCG@10 on validation labels of synthetic data with data seed 7,
+# seed 0, averaged over the weak and the irrelevant logger:
 #   LightGBM, learning rate 0.1: (.8715 + .6927) / 2 = .782
 #                          0.05: (.8658 + .7056) / 2 = .786
 #   XGBoost, lambdarank_normalization on: (.8671 + .5508) / 2 = .709
 #                                    off: (.8640 + .6439) / 2 = .754
-# XGBoost evens out the gradients of queries where it is on, and with them the
-# weights of positions.
+# With normalization, XGBoost evens out the gradients of queries, and with them
+# the weights of positions.
 
-# Visits of each training list; each is a query group of its own.
+# So many visits of each training list; each is a query group of its own.
 _VISITS = 16
 _MAX_TREES = 150
 _TREES_PER_VALIDATION = 5
 
 
 class Visits(NamedTuple):
-  """What users did with displayed lists, one row an item.
+  """What users did with displayed lists, one row for each item.
 
   Visits follow one another, and the rows of each are in the order of display,
-  which XGBoost takes for the positions.
+  since XGBoost takes their order for the positions.
 
   Attributes:
     features: `[R, F]`, raw: trees need no preprocessing.
@@ -95,9 +95,9 @@ def draw_visits(stream, visits=_VISITS):
 
 
 class Trees:
-  """Boosted trees, of which the first ones count, in a Keras model's place.
+  """Boosted trees in the place of a Keras model, of which the first ones count.
 
-  `evaluation.ranking` and `checkpoints.KeepBest` take it as a model: its
+  `evaluation.ranking` and `checkpoints.KeepBest` take this as a model, whose
   weights are the number of trees that count.
 
   Args:
@@ -121,7 +121,7 @@ class Trees:
     return [self._num_trees]
 
   def set_weights(self, weights):
-    """Lets other trees count.
+    """Sets the number of trees that count.
 
     Args:
       weights: as `get_weights` gives them.
@@ -173,19 +173,19 @@ class Peer:
 
 
 def run(name, task):
-  """Trains a peer and evaluates its best numbers of trees on the test lists.
+  """Trains a peer and evaluates its best number of trees on the test lists.
 
-  Nothing in it is random but the clicks of the task.
+  Nothing is random here but the clicks of the task.
 
   Args:
     name: a key of `PEERS`.
     task: a `task.Task` of clicks.
 
   Returns:
-    An `Outcome` whose model is `Trees`. Its examination is None:
-    LightGBM does not give its position effects away, and XGBoost's ratios, by
-    which the clicks are weighted that pick a number of trees, hold relevance
-    and are drawn to 1, see `baselines.pairwise_debiasing.ClickRatios`.
+    An `Outcome` whose model is `Trees`. Its examination is None: LightGBM does
+    not give its position effects away, and XGBoost's ratios hold relevance and
+    are drawn to 1, see `baselines.pairwise_debiasing.ClickRatios`. (They still
+    weight the clicks that pick a number of trees.)
 
   Raises:
     ValueError: if the library cannot be imported, or there is no click.
@@ -193,7 +193,7 @@ def run(name, task):
   start = time.monotonic()
   peer = PEERS[name]
   trees, curve = peer.fit(peer.load(), draw_visits(task.stream))
-  # More trees are no smaller steps: the best number of trees it is.
+  # Steps do not fall with the number of trees, so it is the best number.
   keeper = checkpoints.KeepBest(
       task.valid, task.valid_stream, checkpoints.by_examination(curve),
       slack=0.0)
@@ -230,9 +230,9 @@ def _lightgbm(library, visits):
 def _xgboost(library, visits):
   settings = {"objective": "rank:ndcg", "learning_rate": 0.1,
               "tree_method": "hist", "nthread": 1, "verbosity": 0,
-              # What XGBoost's example for clicks says, with its "slightly
-              # higher than k" pairs, of which it also takes the number of
-              # positions that it corrects.
+              # As in XGBoost's example for clicks, with its number of pairs
+              # "slightly higher than k", which also is the number of positions
+              # that it corrects.
               "lambdarank_unbiased": True, "lambdarank_bias_norm": 1,
               "lambdarank_normalization": False,
               "lambdarank_pair_method": "topk",

@@ -16,8 +16,8 @@ def execute(runs, function, jobs=1, done=None):
 
   Args:
     runs: the arguments of the calls.
-    function: of one run; with several jobs it must be importable, since other
-      processes call it.
+    function: takes one run; with several jobs it must be importable, since
+      other processes call it.
     jobs: processes; with 1 everything happens in this one.
     done: a function of (run, result or None, error text or None), called in
       this process as soon as a run has ended.
@@ -41,7 +41,7 @@ def execute(runs, function, jobs=1, done=None):
       finish(run, *_guarded(function, run))
     return failed
   waiting = collections.deque(runs)
-  while waiting:  # Again with new processes, if one of them died.
+  while waiting:  # Starts new processes if one of them died.
     _run_in_processes(waiting, function, jobs, progress.start, finish)
   return failed
 

@@ -1,8 +1,8 @@
 """The robustness suite: does one method hold whatever the users are like?
 
-26 cells of users, loggers, kinds of feedback and rankers, in each the same
-methods. A method is as robust as its worst cell, seen from the method that
-knows nothing of bias.
+26 cells differ in users, loggers, kinds of feedback and rankers, and compare
+the same methods. A method is as robust as its worst cell, relative to the
+method that knows nothing of bias.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ SPARSE = "pbm-sparse"
 METHODS = ("naive-pairwise", "unbiased", "dla", "ipw-known",
            "lightgbm-position", "oracle-pairwise")
 _NAIVE, _ORACLE = "naive-pairwise", "oracle-pairwise"
-# Below this much more than naive the labels hardly teach more than the order,
-# and a share of that is a share of noise.
+# If true labels gain less than this over naive, a share of the gap is a share
+# of noise, and is not shown.
 _SMALLEST_GAP = 0.005
 
 
@@ -55,8 +55,8 @@ class Cell:
 
     Args:
       settings: of all cells; those of a linear ranker have no hidden units.
-      train_queries: of the synthetic data, and so is the other.
-      data_seed: its seed.
+      train_queries: of the synthetic data.
+      data_seed: of the synthetic data.
     """
     if self.is_linear:
       settings = dataclasses.replace(settings, hidden_units=())
@@ -66,12 +66,14 @@ class Cell:
 
 
   def methods(self, names: Iterable[str]) -> list[str]:
-    """Those that there are in this cell.
+    """The methods that can run in this cell.
+
+    Left out are those that need the true examination where the users have no
+    such curve, those for the other kind of feedback, and trees where the ranker
+    is to be linear.
 
     Args:
-      names: of methods. One that needs the true examination is left out where
-        the users have no such curve, one for the other kind of feedback, and
-        trees where the ranker is to be linear.
+      names: of methods.
     """
     has_curve = task_lib.true_curve(CLICK_MODELS[self.users](), 1) is not None
 
@@ -129,7 +131,7 @@ class Summary:
     return cell, ahead[cell]
 
   def is_best(self, name, slack=0.003):
-    """In how many cells a method is the best that is no oracle, or nearly.
+    """In how many cells a method is nearly the best of those without oracles.
 
     Args:
       name: of a method.

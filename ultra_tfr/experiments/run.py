@@ -27,7 +27,7 @@ from ultra_tfr.logged_order import LoggedOrderGuard
 
 @dataclasses.dataclass(frozen=True)
 class Pick:
-  """What one choice of the checkpoint leads to.
+  """The quality of the checkpoint that one kind of choice leads to.
 
   Attributes:
     metrics: NDCG on the test lists, `{"ndcg@10": ..}`.
@@ -40,7 +40,7 @@ class Pick:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What came out of one training.
+  """The result of one training.
 
   Attributes:
     metrics: NDCG on the test lists, `{"ndcg@10": ..}`, of the checkpoint that
@@ -50,8 +50,9 @@ class Outcome:
       estimates none.
     seconds: wall time.
     model: the Keras model with the weights of the best validation.
-    picks: `Pick` by what chose the checkpoint: `"labels"`, or `"clicks"` of
-      simulated users, corrected by what the method knows of positions.
+    picks: a `Pick` for each kind of choice of the checkpoint: `"labels"`, or
+      `"clicks"` of simulated users, corrected by what the method knows of
+      positions.
   """
 
   metrics: dict[str, float]
@@ -71,10 +72,11 @@ def run(name, task, settings, *, feedback="click", seed=0, model_dir=None,
     settings: `Settings`.
     feedback: what the stream of the task gives, `"click"` or `"dwell"`.
     seed: of the initialisation.
-    model_dir: where checkpoints, TensorBoard logs and the exported ranker go,
-      or None; empty, or of such a training. There is a backup in it until the
-      end, with which another call of the same arguments goes on: as if nothing
-      had been, but for the random numbers of dropout and of sampled targets.
+    model_dir: a folder for checkpoints, TensorBoard logs and the exported
+      ranker, or None; it must be empty, or of such a training. Until the end it
+      has a backup, from which another call with the same arguments goes on with
+      the same result, except for the random numbers of dropout and of sampled
+      targets.
     verbose: as in Keras's `fit`.
 
   Returns:
@@ -122,8 +124,9 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
   if folder is None:
     callbacks = [*callbacks, *validators]
   else:
-    # An epoch counts when all of it is written: the backup comes after what
-    # validates. It restores before EM looks at what the epoch begins with.
+    # The backup comes after the validators, so that it holds only epochs whose
+    # validation is written; and before EM, which looks at the tables that an
+    # epoch begins with, and must find the restored ones.
     callbacks = [
         *validators, checkpoints.Backup(folder), *callbacks,
         tf.keras.callbacks.TensorBoard(

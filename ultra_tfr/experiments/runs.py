@@ -30,7 +30,7 @@ def open_folder(path):
 
 
 def digest(path):
-  """What tells the content of a file from that of others, a short text.
+  """A short text that differs between files of different content.
 
   Args:
     path: the file.
@@ -43,12 +43,12 @@ def digest(path):
 
 
 def check(folder, settings):
-  """Makes sure that a training into a folder would be the one it holds.
+  """Makes sure that a folder holds no other training than the one to come.
 
   Args:
     folder: of one training; it need not exist.
-    settings: a dict ready for JSON, by name of a flag, or "version" for that
-      of the package.
+    settings: a dict ready for JSON of the values of flags by name, and of the
+      "version" of the package.
 
   Raises:
     ValueError: if the folder holds a training with other settings.
@@ -82,7 +82,7 @@ def write_settings(folder, settings):
 
 
 def begin(folder):
-  """Readies a folder, without a result until there is one.
+  """Readies a folder for a training, and removes an older result.
 
   Args:
     folder: what `open_folder` gave.
@@ -92,7 +92,7 @@ def begin(folder):
 
 
 def finish(folder, result):
-  """Writes the result, with which the backup has done its duty.
+  """Writes the result, and removes the backup, which has done its duty.
 
   Args:
     folder: what `open_folder` gave.

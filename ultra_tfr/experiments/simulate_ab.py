@@ -21,14 +21,14 @@ from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import plots
 from ultra_tfr.simulation.dwell import simulate_dwell
 
-# What is measured, and how to call it; each is a mean over visits.
+# What is measured, and its name in words; each is a mean over visits.
 METRICS = {
     "clicks": "clicks a visit",
     "click_through": "visits with a click",
     "dwell": "dwell time a visit",
     "label": "synthesised label a visit",
 }
-# Of a two-sided 95 % interval.
+# The normal quantile of a two-sided 95 % interval.
 _Z = stats.norm.ppf(.975)
 _CLICK_AND_DWELL = LabelSynthesis("weighted_sum", {"click": 1., "dwell": 1.})
 
@@ -36,7 +36,7 @@ _CLICK_AND_DWELL = LabelSynthesis("weighted_sum", {"click": 1., "dwell": 1.})
 class Comparison(NamedTuple):
   """Both arms' means of one metric, and the uplift of B over A.
 
-  NaN is what too few visits, or too few events in A, leave open.
+  What too few visits, or too few events in A, leave open is NaN.
 
   Attributes:
     mean: `[.., 2]`, of A and B.
@@ -104,7 +104,7 @@ def compare(visits, sums, squares):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ABTest:
-  """What came of a test, by day and arm.
+  """The results of a test, by day and arm.
 
   Attributes:
     names: what A and B are.
@@ -119,11 +119,11 @@ class ABTest:
   squares: Mapping[str, np.ndarray]
 
   def total(self, metric="clicks") -> Comparison:
-    """The whole test: a `Comparison` without an axis for days."""
+    """The whole test: a `Comparison` of numbers."""
     return self._compare(metric, lambda values: values.sum(axis=0))
 
   def daily(self, metric="clicks") -> Comparison:
-    """Each day for itself: a `Comparison` of `[days]`."""
+    """Each day by itself: a `Comparison` of `[days]`."""
     return self._compare(metric, lambda values: values)
 
   def cumulative(self, metric="clicks") -> Comparison:
@@ -216,7 +216,7 @@ def run_ab_test(lists: RankingLists, scores_a, scores_b, click_model, *,
     visits_per_day: of both arms together.
     num_positions: K, how many documents a user sees.
     seed: of visits and feedback.
-    synthesis: makes one label of the actions `click` and `dwell`, each a
+    synthesis: makes one label from the actions `click` and `dwell`, each a
       `[visits, K]` array: a `data.labels.LabelSynthesis`, or a function as in
       `data.labels.from_function`. By default click + dwell.
     names: what A and B are, for the tables.
@@ -251,7 +251,7 @@ def run_ab_test(lists: RankingLists, scores_a, scores_b, click_model, *,
         bare.sort_by(scores, top=num_positions).pad(num_positions)[1])
   shown, visits, sums, squares = np.stack(shown), [], [], []
   for day in range(days):
-    # The third number keeps away from (seed, epoch), the feedback of training.
+    # With a third number, so that it is not (seed, epoch), as in training.
     stream = (seed, day, 1)
     rng = np.random.default_rng(np.random.SeedSequence(stream, spawn_key=(2,)))
     query = rng.integers(len(lists), size=visits_per_day)

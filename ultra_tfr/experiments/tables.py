@@ -102,7 +102,7 @@ class Results:
 
 
 def gap_closed(by_method, name, key="ndcg@10"):
-  """The share of the way from naive to oracle that a method goes.
+  """The share of the gap from naive to oracle that a method closes.
 
   Args:
     by_method: outcomes by method name, lists of `Outcome`.
@@ -121,15 +121,15 @@ def gap_closed(by_method, name, key="ndcg@10"):
 
 
 def share_of_gap(low, high, value):
-  """How far a value is on the way from one to another.
+  """The share of the gap between two values that a third one closes.
 
   Args:
-    low: where the way begins.
-    high: where it ends.
-    value: a number.
+    low: the lower end of the gap.
+    high: its upper end.
+    value: the third value.
 
   Returns:
-    A float, or None where there is no way.
+    A float, or None where there is no gap.
 
   >>> share_of_gap(0.5, 0.75, 0.625), share_of_gap(0.5, 0.5, 0.5)
   (0.5, None)
@@ -213,9 +213,9 @@ class Difference:
 def difference(runs, others):
   """Compares two methods run with the same seeds on the same test queries.
 
-  The two tests ask different things: whether another choice of clicks and
-  initialisation would show the difference on these queries, and whether other
-  queries would show it with these runs.
+  The two tests ask different things: whether other clicks and initialisations
+  would show the difference on these queries, and whether other queries would
+  show it with these runs.
 
   Args:
     runs: a dict from seed to `[Q]` NDCG@10 by test query.
@@ -275,7 +275,7 @@ class Table:
                           for run in runs.values()]))
 
   def gap_closed(self, method):
-    """The share of the way from naive-pairwise to oracle-pairwise, or None."""
+    """The share of the gap from naive-pairwise to oracle-pairwise, or None."""
     low, high, value = (self._mean(name) for name in (
         "naive-pairwise", "oracle-pairwise", method))
     if None in (low, high, value):
@@ -331,7 +331,7 @@ class Table:
     return rows
 
   def to_text(self):
-    """Lines for a terminal; the best value of a column has a star."""
+    """A text for terminals; the best value of a column has a star."""
     return "\n".join(output.align(self.rows("*{}")))
 
   def to_markdown(self):

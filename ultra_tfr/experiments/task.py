@@ -1,4 +1,4 @@
-"""What is trained on: displayed lists with simulated users."""
+"""The data of an experiment: displayed lists with simulated users."""
 
 import dataclasses
 from typing import Optional
@@ -20,8 +20,7 @@ class Task:
     stream: what the users were shown, and what they do.
     valid: `RankingLists` for the choice of the checkpoint.
     test: `RankingLists` for the result.
-    train_features: `[D, F]`, of which the preprocessing takes mean and
-      variance.
+    train_features: `[D, F]`, from which preprocessing takes mean and variance.
     true_examination: `[K]`, or None where the click model has no such curve.
     valid_stream: what the same users were shown of the validation lists, for
       the choice of a checkpoint without labels.
@@ -53,10 +52,10 @@ def true_curve(click_model, num_positions):
 
 
 def make_click_model(lists, names, name):
-  """Simulated users for labelled lists, e.g. of LETOR files.
+  """Simulated users for labelled lists, such as those of LETOR files.
 
   Args:
-    lists: `RankingLists` of each file, or None for none.
+    lists: for each file its `RankingLists`, or None without one.
     names: of the files, for the messages.
     name: a key of `CLICK_MODELS`.
 
