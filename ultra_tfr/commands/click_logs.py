@@ -49,7 +49,7 @@ def define_log_flags(folder, required=True):
       required=required)
   flags.DEFINE_list(
       "text", [], "Features, or patterns, that are texts, whatever they look "
-      "like. The types of Parquet files say it by themselves.")
+      "like. In Parquet files the types say so.")
   flags.DEFINE_list(
       "numbers", [], "Features, or patterns, that are numbers; rows with "
       "anything else there are rejected.")
@@ -69,8 +69,8 @@ def define_log_flags(folder, required=True):
       "positions", None, "Names of the positions in order, where they are no "
       "numbers, such as 'top,main-1,main-2,side'.")
   flags.DEFINE_integer(
-      "num_positions", None, "Deeper positions share the last of so many; by "
-      "default each has its own.", lower_bound=2)
+      "num_positions", None, "Positions beyond this number share the last one; "
+      "by default each has its own bias.", lower_bound=2)
   flags.DEFINE_float("valid", 0.1, "Share of the requests for validation.",
                      lower_bound=0, upper_bound=1)
   flags.DEFINE_float("test", 0.1, "Share of the requests for testing.",
@@ -86,8 +86,8 @@ def define_reading_flags(folder=None):
   """
   flags.DEFINE_integer(
       "max_items", None, "Rows of a request to keep, those at its first "
-      "positions; all by default. Memory grows with the square of the longest.",
-      lower_bound=2)
+      "positions; all by default. Memory grows with the square of the longest "
+      "request.", lower_bound=2)
   define_rejection_flags(folder)
   define_dialect_flags()
 
@@ -100,7 +100,7 @@ def define_dialect_flags():
   flags.DEFINE_list(
       "null_values", None, "Words that stand for a missing value, such as "
       r"'\N,unknown'; by default those of --model_dir, or NA, N/A, NaN, null "
-      "and None. Nothing always does.")
+      "and None. An empty value always does.")
   flags.DEFINE_enum(
       "decimal", None, [".", ","], "The sign before decimals in CSV and other "
       "texts; by default that of --model_dir, or a point.")
@@ -130,7 +130,7 @@ def define_rejection_flags(folder=None):
 
 
 def define_method_flag():
-  """Defines --method, those that work on logs."""
+  """Defines --method, with the methods that work on logs."""
   flags.DEFINE_enum(
       "method", "unbiased", [*choices.FOR_LOGS, *choices.ALIASES],
       "How to train. " + "; ".join(
@@ -143,7 +143,7 @@ def read(folder):
 
   Args:
     folder: the `output.Folder` that rejected rows are written to, unless
-      --rejected says it.
+      --rejected names a file.
   """
   columns = columns_lib.LogColumns(
       tuple(FLAGS.query), FLAGS.position, FLAGS.feedback,
@@ -178,7 +178,7 @@ def read_for(schema, valid, test, folder=None):
 
 def check_training():
   """Raises a `ValueError` if the flags of the training do not fit."""
-  # Where --steps is not given, their number is right whatever it will be.
+  # Where --steps is not given, their number will fit, so any that fits will do.
   common.settings(FLAGS.validate_every)
 
 
@@ -198,7 +198,7 @@ def check_files(model_dirs=(), names=("json", "rejected")):
 
 
 def train(log, logs_folder=None, known=None):
-  """Trains on a log as the flags say, and tells what that is worth.
+  """Trains on a log as the flags say, and prints how well clicks are predicted.
 
   Args:
     log: a `ClickLog`.
@@ -260,7 +260,7 @@ def write_report(log, fitted, folder, name="", evaluation=None):
     log: a `ClickLog`.
     fitted: a `fit_log.training.FittedLog` with a bias, or None.
     folder: the `output.Folder` for the report.
-    name: of a folder in it, or nothing.
+    name: of a folder in it, or "".
     evaluation: of the ranker on the test part, see `LogEvaluator.results`.
 
   Returns:
@@ -311,7 +311,7 @@ def _shown(log, rejected_file):
 
 
 class Progress:
-  """Says now and then how far the reading is."""
+  """Prints every 5 seconds how many rows were read."""
 
   def __init__(self):
     self._last = time.monotonic()

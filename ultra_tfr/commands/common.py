@@ -18,7 +18,7 @@ plots = lazy_module("ultra_tfr.evaluation.plots")
 methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
-# What the `define_*_flags` of these names define.
+# The flags that `define_training_flags` and `define_letor_flags` define.
 TRAINING_FLAGS = ("hidden_units", "relevance_units", "steps", "learning_rate",
                   "batch_size", "validate_every")
 LETOR_FLAGS = ("non_finite", "index_base")
@@ -29,10 +29,10 @@ def define_flags(hidden_units, steps, learning_rate, method,
   """Defines the flags that all training commands have.
 
   Args:
-    hidden_units: sizes as strings, a command's default.
-    steps: batches, likewise.
-    learning_rate: of Adam, likewise.
-    method: names of methods, likewise.
+    hidden_units: the command's default, sizes as strings.
+    steps: the command's default, batches.
+    learning_rate: the command's default, of Adam.
+    method: the command's default, names of methods.
     plot: what --plot draws.
   """
   define_run_flags()
@@ -56,9 +56,9 @@ def define_training_flags(hidden_units, steps, learning_rate):
   """Defines the flags of a training.
 
   Args:
-    hidden_units: sizes as strings, a command's default.
-    steps: batches, likewise; None for a number that suits the data.
-    learning_rate: of Adam, likewise.
+    hidden_units: the command's default, sizes as strings.
+    steps: the command's default, batches; None for a number that suits the log.
+    learning_rate: the command's default, of Adam.
   """
   default = Settings()
   flags.DEFINE_list("hidden_units", hidden_units,
@@ -72,8 +72,8 @@ def define_training_flags(hidden_units, steps, learning_rate):
           " By default ten passes over the log, but at least 200 batches and "
           "at most 3000." if steps is None else ""), lower_bound=1)
   flags.DEFINE_float("learning_rate", learning_rate,
-                     "Of Adam at the start; it falls to 0 by a cosine.",
-                     lower_bound=0)
+                     "Learning rate of Adam at the start; it falls to 0 by a "
+                     "cosine.", lower_bound=0)
   flags.DEFINE_integer("batch_size", default.batch_size, "Lists in a batch.",
                        lower_bound=1)
   flags.DEFINE_integer("validate_every", default.validate_every,
@@ -100,15 +100,15 @@ def define_letor_flags():
 
 
 def letor_options():
-  """The arguments of `letor.read_letor` that the flags give."""
+  """The arguments of `data.letor.read_letor` that the flags give."""
   return {name: FLAGS[name].value for name in LETOR_FLAGS}
 
 
 def check_no_letor_flags(reason):
-  """Raises a `ValueError` if a flag of LETOR files is given for nothing.
+  """Raises a `ValueError` if a flag of LETOR files is given without such files.
 
   Args:
-    reason: why there are none, what comes after "but".
+    reason: why there are no such files, to come after "but".
   """
   for name in LETOR_FLAGS:
     if FLAGS[name].present:
@@ -128,7 +128,7 @@ def settings(steps=None):
   """The `Settings` that the flags describe.
 
   Args:
-    steps: where --steps is not given.
+    steps: the number of steps if --steps is not given.
 
   Raises:
     ValueError: if a layer size is no positive whole number, or the learning
@@ -186,10 +186,10 @@ def check_flags(inputs=()):
 
 
 def check_training_and_files(inputs=()):
-  """Fails early, like `check_flags`, whatever the methods and the plot are.
+  """Fails early, like `check_flags`, but looks at no method.
 
   Args:
-    inputs: as there.
+    inputs: as in `check_flags`.
 
   Raises:
     ValueError: if the settings or the files to write are not possible.

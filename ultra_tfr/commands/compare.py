@@ -27,7 +27,7 @@ runs_lib = lazy_module("ultra_tfr.experiments.runs")
 tables = lazy_module("ultra_tfr.experiments.tables")
 
 FLAGS = flags.FLAGS
-# Of --suite, where the flags are not given.
+# The defaults of --runs and --steps with --suite.
 _SUITE_RUNS, _SUITE_STEPS = 2, 1000
 
 
@@ -62,7 +62,9 @@ def define_flags():
                     "clicks alone. The other one has a column of its own.")
   flags.DEFINE_integer("train_queries", 2000, "Training queries of the "
                        "synthetic data.", lower_bound=1)
-  flags.DEFINE_integer("data_seed", 0, "Of the synthetic data.", lower_bound=0)
+  flags.DEFINE_integer("data_seed", 0, "Seed of the synthetic data, and of the "
+                       "queries held out where LETOR files have no validation "
+                       "part.", lower_bound=0)
   flags.DEFINE_integer("jobs", 1, "Runs at a time.", lower_bound=1)
   flags.DEFINE_string(
       "runs_dir", "compare-runs", "Folder of finished runs; called again with "
@@ -111,7 +113,7 @@ def _complete(world, runs):
   Returns:
     A tuple of the `RunStore` and the error texts of the runs that failed.
   """
-  # Of the data and the code too, or old runs would be taken for new ones.
+  # With the data and the code, or old runs would be taken for new ones.
   store = runs_lib.RunStore(FLAGS.runs_dir, {
       **world.to_config(), "version": __version__,
       "files": list(map(runs_lib.digest, comparison.files(world)))})
@@ -214,7 +216,7 @@ def _stored(store, run):
 
 
 def _all_of(names):
-  """The names without peers whose libraries are not there, which it says."""
+  """The names without peers whose libraries are missing; prints which are."""
   absent = [name for name in names
             if name in peers.PEERS and not peers.PEERS[name].can_load()]
   if absent:

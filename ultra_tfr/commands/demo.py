@@ -1,4 +1,4 @@
-"""`ultra-tfr demo`: the whole story on made-up data, without a download."""
+"""`ultra-tfr demo`: naive, unbiased and oracle rankers on made-up data."""
 
 import time
 

@@ -1,7 +1,7 @@
 """`ultra-tfr diagnose`: what a click log tells about position bias.
 
-With features it trains a model; with --model_dir it takes a trained one; with
-neither it says what the log tells alone.
+With --features it trains a model; with --model_dir it takes a trained one; with
+neither it reports what the log tells alone.
 """
 
 import time
@@ -21,11 +21,11 @@ methods = lazy_module("ultra_tfr.methods")
 FLAGS = flags.FLAGS
 _COLUMNS = ("query", "position", "feedback")
 _TRAINING = ("method", *common.TRAINING_FLAGS)
-# What a --model_dir has settled.
+# Flags that a --model_dir settles.
 _SETTLED = (*_COLUMNS, "features", "context", "weight", "timestamp",
             "positions", "num_positions", "text", "numbers", "valid", "test",
             *_TRAINING)
-# What may be other columns than in the log of a --model_dir.
+# Flags of columns that may differ from those in the log of a --model_dir.
 _OF_THIS_LOG = ("item", "randomized")
 
 
@@ -73,7 +73,7 @@ def main():
 
 
 def _schema(schema):
-  """The schema of the model's log, with columns that this one has instead."""
+  """The schema of the model's log, with the columns that flags replace."""
   given = {name: FLAGS[name].value or None for name in _OF_THIS_LOG
            if FLAGS[name].present}
   if "item" in given:

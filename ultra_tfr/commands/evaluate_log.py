@@ -14,7 +14,8 @@ evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
 training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
-# Roles of columns that do not matter here, or are compared by what they match.
+# Roles of columns that do not matter here; features are compared by the names
+# that they match.
 _MAY_DIFFER = ("features", "item", "randomized")
 
 
@@ -35,8 +36,8 @@ def define_flags():
   flags.register_validator(
       "max_weight", lambda value: value is None or value > 0,
       "must be greater than 0")
-  flags.DEFINE_integer("replicates", 200, "Of the bootstrap over requests.",
-                       lower_bound=2)
+  flags.DEFINE_integer("replicates", 200, "Replicates of the bootstrap over "
+                       "requests.", lower_bound=2)
   click_logs.define_reading_flags()
   common.define_run_flags()
 
@@ -87,12 +88,12 @@ def _check_alike(fitted):
 
 
 def _kind(schema):
-  """What must be the same in models that are compared."""
+  """What must be the same in models that are compared, by its name."""
   kind = {"columns": {role: column for role, column in
                       schema["columns"].items() if role not in _MAY_DIFFER},
           "positions": (schema["positions"], schema["pool_deeper"]),
           "contexts": schema["contexts"],
-          # What was measured of features may differ.
+          # Only names: the statistics of features may differ.
           "features": [[feature["name"] for feature in features]
                        for features in schema["statistics"].values()]}
   if FLAGS.part == "test":

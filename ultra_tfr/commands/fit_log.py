@@ -63,10 +63,10 @@ def _fit(folder):
         FLAGS.examination, log) if FLAGS.examination else None
     logs_folder = folder.claim("logs/")
     name, fitted = click_logs.train(log, logs_folder, known)
-    # What is served, and judged; `fitted` is what the log was examined by.
+    # `served` is saved and judged; `fitted` is what the report is about.
     served_name, served = (name, fitted) if fitted.is_justified else (
         click_logs.train_without_debiasing(log, fitted, logs_folder))
-    # One of another model would look like that of this one.
+    # An older report would look like that of this model.
     folder.remove("report")
     served.save(folder)
     results = {"method": served_name, "validation": served.validation,

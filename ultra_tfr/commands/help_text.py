@@ -6,7 +6,7 @@ from absl import flags
 
 FLAGS = flags.FLAGS
 
-# In the order of a command's work; what is in none of them comes last.
+# In the order of a command's work; flags that are in none of them come last.
 _GROUPS = {
     "Input": (
         "log", "query", "position", "feedback", "features", "context", "item",

@@ -75,7 +75,8 @@ def main():
 
 
 def _check_flags():
-  """Whether exported rankers are served; and an error before a long run."""
+  """Fails early, before a long run; says whether exported rankers are served.
+  """
   common.check_training_and_files((FLAGS.model_a, FLAGS.model_b, FLAGS.test))
   common.check_letor_file(FLAGS.test)
   for flag in ("model_a", "model_b"):
@@ -106,7 +107,7 @@ def _train():
   """Names, test lists, scores and click model of two methods."""
   click_model = click_models.CLICK_MODELS[FLAGS.click_model]()
   for name in FLAGS.method:
-    # Built once for nothing: a method may need what this click model lacks.
+    # Built only to fail early: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, "click",
         task_lib.true_curve(click_model, FLAGS.num_positions))
@@ -143,7 +144,7 @@ def _serve():
       raise ValueError(
           f"{folder} ranks by {width} features, but {FLAGS.test} has "
           f"{lists.num_features}; give the file that belongs to the model.")
-    # A file may lack the last features: what svmlight leaves out is 0.
+    # A file may lack the last features: in svmlight, 0 is left out.
     scores[folder] = ranking.score_lists(ranker, lists.widen(width))
   return folders, lists, [scores[folder] for folder in folders], click_model
 

@@ -1,4 +1,4 @@
-"""`ultra-tfr train`: methods on one's own labelled lists, simulated users."""
+"""`ultra-tfr train`: methods on labelled lists of your own, simulated users."""
 
 import contextlib
 import functools
@@ -22,13 +22,13 @@ task_lib = lazy_module("ultra_tfr.experiments.task")
 methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
-# The flags that one training depends on. A folder holds them, so that a call
-# that would train otherwise does not go on there.
+# The flags that one training depends on. Its folder holds them, so that no call
+# with other flags goes on there.
 SETTINGS = (
     "train", "valid", "test", "valid_queries", "feedback", "click_model",
     "num_positions", "logger", "initial_fraction", "num_features", "seed",
     "method", *common.TRAINING_FLAGS, *common.LETOR_FLAGS)
-# Those that it does not depend on.
+# The flags that it does not depend on.
 NO_SETTINGS = ("json", "plot", "progress", "model_dir", "overwrite", "runs")
 
 
@@ -102,7 +102,7 @@ def _train(seeds, folders):
       (train, valid, test), (FLAGS.train, FLAGS.valid, FLAGS.test),
       FLAGS.click_model)
   for name in FLAGS.method:
-    # Built once for nothing: a method may need what this click model lacks.
+    # Built only to fail early: a method may need what this click model lacks.
     methods.find(name).build(
         FLAGS.num_positions, FLAGS.feedback,
         task_lib.true_curve(click_model, FLAGS.num_positions))
@@ -137,7 +137,7 @@ def _read():
       path and letor.read_letor(path, num_features=FLAGS.num_features,
                                 **common.letor_options())
       for path in (FLAGS.train, FLAGS.valid, FLAGS.test)]
-  # A file may lack the last features: what svmlight leaves out is 0.
+  # A file may lack the last features: in svmlight, 0 is left out.
   width = max(part.num_features for part in parts if part)
   return [part and part.widen(width) for part in parts]
 
