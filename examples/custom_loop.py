@@ -1,4 +1,4 @@
-r"""Unbiased training in a loop of one's own, without `fit`.
+r"""Unbiased training in a loop of your own, without `fit`.
 
 What `ultra_tfr.callbacks.PropensityEM` does inside `fit` takes three lines in a
 loop: open the gate before a training step, close it afterwards, and run the M

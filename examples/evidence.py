@@ -1,8 +1,8 @@
 r"""How far an examination curve is off, by the clicks that it rests on.
 
-Logs of so many clicks, of users who look at ten positions alike (flat) or less
-and less (steep, 1/k), fitted with the defaults of `ultra-tfr fit-log`. The
-error of a curve is the mean over positions 2 to 10 of its distance from the
+Logs of 30 to 10,000 clicks are fitted with the defaults of `ultra-tfr fit-log`.
+Their users look at ten positions alike (flat), or less and less (steep, 1/k).
+The error of a curve is the mean over positions 2 to 10 of its distance from the
 truth, both relative to position 1; that of a known curve is 0. EM's curve
 stands beside click rates by position, which take relevance for examination, and
 harvesting, which needs items that moved and no model. "Debiased" are the logs

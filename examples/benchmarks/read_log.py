@@ -2,7 +2,7 @@ r"""Rows per second and peak memory of reading a click log.
 
 Makes a log with 20 numeric and 2 text features, whose rows are in random order
 within each 500,000, reads it in a fresh process, and goes through its training
-part once. Everything that is written is removed again.
+part once. All files that it writes are removed again.
 
 Commands (about a minute, and a quarter of one each, on two cores):
 

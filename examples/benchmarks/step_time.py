@@ -4,7 +4,7 @@ Each row is a setting, each column a loss. TF-Ranking's model has as many towers
 as ours: with two the second one is trained on clicks by a cross-entropy, as
 relevance is by ours. `fit` runs with each loss in turns, several rounds, in one
 process, so that a noisy machine touches all alike; a cell is the median of the
-rounds' ratios and, in brackets, their range. What differs by less is noise.
+rounds' ratios and, in brackets, their range. Smaller differences are noise.
 
 Command (about a quarter of an hour on two quiet cores):
 

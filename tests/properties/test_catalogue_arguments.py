@@ -1,4 +1,4 @@
-"""What constructors refuse, and how they say it, one table for all."""
+"""What constructors refuse, and with what words: one table for all."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""What a metric says of scores that are no numbers, in all metrics."""
+"""What all metrics say of scores that are NaN."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A batch that is not finite never outlives itself, in all that learns."""
+"""A batch that is not finite leaves no trace in anything that learns."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """docs/tf_ranking_losses.md says of each part of TF-Ranking what happens.
 
-The lines are made here, by trying: it works, or it is refused with a reason.
-One that is missing or wrong is printed, to be put into the file.
+The lines are made here, by trying each part: it works, or it is refused with a
+reason. A line that is missing or wrong is printed, to be put into the file.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Feeding made-up and damaged input to readers, for so many seconds."""
+"""Feeds made-up and damaged input to readers, for a number of seconds."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Programs outside of the package, as modules."""
+"""Imports programs outside of the package, such as examples, as modules."""
 
 import importlib.util
 import pathlib

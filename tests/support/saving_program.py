@@ -2,8 +2,8 @@
 
     python saving_program.py OUT.json
 
-Of each strategy, each way of having bias layers and each format it writes what
-became of them: "kept", "lost" or the words by which saving was refused.
+For each strategy, each way of having bias layers and each format it writes what
+became of the propensities: "kept", "lost", or the words of the refusal.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Trains small models under a strategy and writes what came out.
+"""Trains small models under a strategy, and writes the results.
 
     python worker_program.py --strategy=mirrored --out=FILE.npz --scenarios=a,b
 

@@ -1,4 +1,4 @@
-"""Losses whose layers have tables of their own: in `fit`, saved and loaded."""
+"""Losses with `PositionTables`: in `fit`, saved and loaded."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""A training that was killed goes on as if nothing had been."""
+"""A training that was killed goes on as if nothing had happened."""
 
 import json
 import os

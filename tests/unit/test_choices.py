@@ -1,4 +1,4 @@
-"""What can be chosen by name is what there is."""
+"""The names in ultra_tfr.choices are those of what there is."""
 
 import pytest
 

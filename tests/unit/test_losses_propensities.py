@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.losses: what propensities and trust do to its weights."""
+"""Tests of ultra_tfr.losses: what propensities and trust do to pair weights."""
 
 import numpy as np
 import pytest

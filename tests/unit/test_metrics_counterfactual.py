@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.metrics."""
+"""Tests of ultra_tfr.metrics.CounterfactualMetric."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.scorers."""
+"""Tests of ultra_tfr.scorers: models of click logs."""
 
 import json
 import math

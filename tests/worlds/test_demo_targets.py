@@ -1,4 +1,4 @@
-"""What the demo promises, over three seeds: the gap closed, and the curves.
+"""What the demo promises, over three seeds: the gap closed and the curves.
 
 Seven minutes on two cores; run with `pytest -m slow`.
 """

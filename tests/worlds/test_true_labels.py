@@ -1,4 +1,4 @@
-"""Users who believe what is shown first: the gain is in the true labels."""
+"""Debiasing pays on true labels, also where biased clicks say otherwise."""
 
 import numpy as np
 import pytest

@@ -4,7 +4,7 @@ A list of three items with independent binary relevance. The expectation of the
 debiased loss over all patterns of clicks is compared with that of TF-Ranking's
 own loss over all patterns of true relevance. `ranking_losses.TREATMENTS` says
 of each loss whether all of it is unbiased or only its numerator; the tests hold
-both to it, and that no less is promised than there is.
+each loss to that, and check that none with "numerator" is unbiased as a whole.
 """
 
 import itertools

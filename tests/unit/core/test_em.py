@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.core.em."""
+"""Tests of ultra_tfr.core.em: step sizes, estimates, starts, constraints."""
 
 import hypothesis
 import numpy as np

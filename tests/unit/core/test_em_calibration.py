@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.core.em."""
+"""Tests of ultra_tfr.core.em: the calibration of relevance."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.core.em."""
+"""Tests of ultra_tfr.core.em: whole M steps."""
 
 import hypothesis
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.letor."""
+"""Tests of ultra_tfr.data.letor: folders of files."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.evaluation.counterfactual and log_totals."""
+"""Tests of ultra_tfr.evaluation.counterfactual."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.evaluation.harvesting."""
+"""Tests of ultra_tfr.evaluation.harvesting: curves from items that moved."""
 
 import numpy as np
 import pytest

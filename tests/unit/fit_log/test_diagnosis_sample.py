@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.fit_log.diagnosis."""
+"""Tests of ultra_tfr.fit_log.diagnosis: the sample of the log."""
 
 import numpy as np
 import pytest

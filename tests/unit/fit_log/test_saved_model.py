@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.fit_log.saved_model: nothing that is loaded is run."""
+"""Tests of ultra_tfr.fit_log.saved_model: loading a file runs nothing in it."""
 
 import copy
 import functools

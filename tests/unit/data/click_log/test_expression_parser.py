@@ -1,4 +1,4 @@
-"""Tests of what expressions are refused, by way of `Expression`."""
+"""Tests of which expressions are refused, by way of `Expression`."""
 
 import ast
 import builtins

@@ -1,4 +1,4 @@
-"""What is a number, what is a text, and what is missing."""
+"""Which columns are numbers or texts, and which values are missing."""
 
 import dataclasses
 import json

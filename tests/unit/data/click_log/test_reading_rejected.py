@@ -1,4 +1,4 @@
-"""What is wrong with a row costs that row, and is written down."""
+"""A row with something wrong in it is left out, and written down."""
 
 import csv
 import errno

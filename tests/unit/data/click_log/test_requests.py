@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.click_log.requests and log_files."""
+"""Tests of ultra_tfr.data.click_log.requests."""
 
 import gc
 import os

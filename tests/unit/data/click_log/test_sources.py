@@ -1,4 +1,4 @@
-"""Tests of ultra_tfr.data.click_log.sources and log_batches."""
+"""Tests of ultra_tfr.data.click_log.sources and batches."""
 
 import gzip
 import os
