@@ -37,7 +37,7 @@ _COLUMNS = ultra_tfr.data.LogColumns(
     query="request_id", position="rank", feedback="click",
     features=("f_*", "category", "is_new"), item="item_id",
     timestamp="timestamp")
-_BATCH_SIZE, _VALIDATE_EVERY = 256, 100
+_VALIDATE_EVERY = 100
 
 
 def _make_log(truth, num_clicks, seed):
@@ -56,10 +56,12 @@ def _errors(truth, num_clicks, seed):
   """Errors by the name of the curve, the largest value of EM's, and more."""
   table = _make_log(truth, num_clicks, seed)
   with ultra_tfr.data.read_click_log(table, _COLUMNS) as log:
+    size = len(log.parts["train"])
+    batch_size = training.default_batch_size(size)
     settings = ultra_tfr.fit_log.Settings(
-        hidden_units=(128, 64), learning_rate=2e-3, batch_size=_BATCH_SIZE,
-        validate_every=_VALIDATE_EVERY, steps=training.default_steps(
-            len(log.parts["train"]), _BATCH_SIZE, _VALIDATE_EVERY))
+        hidden_units=(128, 64), learning_rate=2e-3, batch_size=batch_size,
+        validate_every=_VALIDATE_EVERY,
+        steps=training.default_steps(size, batch_size, _VALIDATE_EVERY))
     fitted = ultra_tfr.fit_log.fit(
         log, "unbiased", settings, seed=seed).settled()
     found = ultra_tfr.fit_log.diagnose(log, fitted)

@@ -249,8 +249,10 @@ def train_without_debiasing(log, fitted, logs_folder=None):
 
 def _settings(log):
   """The `trainer.Settings` that the flags say, for a log."""
+  num_requests = len(log.parts["train"])
+  batch_size = FLAGS.batch_size or training.default_batch_size(num_requests)
   return common.settings(training.default_steps(
-      len(log.parts["train"]), FLAGS.batch_size, FLAGS.validate_every))
+      num_requests, batch_size, FLAGS.validate_every), batch_size)
 
 
 def write_report(log, fitted, folder, name="", evaluation=None):

@@ -74,8 +74,11 @@ def define_training_flags(hidden_units, steps, learning_rate):
   flags.DEFINE_float("learning_rate", learning_rate,
                      "Learning rate of Adam at the start; it falls to 0 by a "
                      "cosine.", lower_bound=0)
-  flags.DEFINE_integer("batch_size", default.batch_size, "Lists in a batch.",
-                       lower_bound=1)
+  flags.DEFINE_integer(
+      "batch_size", None if steps is None else default.batch_size,
+      "Lists in a batch." + (
+          f" By default {default.batch_size}, or a thirty-second of a smaller "
+          "log, but at least 8." if steps is None else ""), lower_bound=1)
   flags.DEFINE_integer("validate_every", default.validate_every,
                        "Steps between two validations.", lower_bound=1)
 
@@ -124,11 +127,12 @@ def make_synthetic():
                             FLAGS.test_queries, seed=FLAGS.seed)
 
 
-def settings(steps=None):
+def settings(steps=None, batch_size=None):
   """The `Settings` that the flags describe.
 
   Args:
     steps: the number of steps if --steps is not given.
+    batch_size: lists in a batch if --batch_size is not given.
 
   Raises:
     ValueError: if a layer size is no positive whole number, or the learning
@@ -139,7 +143,8 @@ def settings(steps=None):
                      f"{FLAGS.learning_rate}.")
   return Settings(
       hidden_units=_sizes("hidden_units"),
-      relevance_units=_sizes("relevance_units"), batch_size=FLAGS.batch_size,
+      relevance_units=_sizes("relevance_units"),
+      batch_size=FLAGS.batch_size or batch_size,
       steps=FLAGS.steps or steps, learning_rate=FLAGS.learning_rate,
       validate_every=FLAGS.validate_every)
 

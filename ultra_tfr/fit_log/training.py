@@ -151,6 +151,24 @@ def load(folder: str) -> "FittedLog":
                    config["validation"], config.get("click_prediction", {}))
 
 
+def default_batch_size(num_requests: int) -> int:
+  """256 requests, or a thirty-second of a smaller log, but at least 8.
+
+  EM learns from the last batches. If these hold a small log many times over,
+  its relevance is learned by heart, and then explains all clicks.
+
+  Args:
+    num_requests: to train on.
+
+  Returns:
+    A number of requests.
+
+  >>> default_batch_size(100000), default_batch_size(1000)
+  (256, 31)
+  """
+  return min(max(num_requests // 32, 8), trainer.Settings().batch_size)
+
+
 def default_steps(num_requests: int, batch_size: int,
                   validate_every: int) -> int:
   """About ten passes over a log, at least 200 batches and at most 3000.
