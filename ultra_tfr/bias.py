@@ -82,9 +82,9 @@ def at_most_one(examination: Any) -> Any:
   >>> at_most_one([1.0, 1.25, 0.5]).tolist()
   [0.8, 1.0, 0.4]
   """
-  if np.ndim(examination) == 0:
+  values = np.asarray(examination)
+  if values.ndim == 0 or values.dtype.kind not in "iuf":
     return examination
-  values = np.asarray(examination, np.float64)
   highest = np.max(values, initial=0.0)
   return values / highest if 1.0 < highest < np.inf else examination
 

@@ -96,7 +96,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
     if position_bias is not None:
       checks.check_instance("position_bias", position_bias, base.LearningLayer,
                             "pass that of the loss, or leave it out")
-    self.position_bias, self._partial_restore = position_bias, partial_restore
+    self.position_bias = position_bias
+    self._partial_restore = checks.check_flag(
+        "partial_restore", partial_restore)
     self._updates: list[_Updates] = []
     self._rule = {
         "step_size": checks.check_share("step_size", step_size),

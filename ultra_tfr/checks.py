@@ -131,6 +131,23 @@ def check_share(name: str, value: Any) -> float:
   return float(value)
 
 
+def check_flag(name: str, value: Any) -> bool:
+  """A boolean, of NumPy too, or a `ValueError`: the text "False" is true."""
+  if not isinstance(value, (bool, np.bool_)):
+    raise ValueError(f"`{name}` must be True or False, but is {value!r}.")
+  return bool(value)
+
+
+def check_seed(value: Any) -> Optional[int]:
+  """None, or a whole number as an int, or a `ValueError`."""
+  if value is None:
+    return None
+  if not is_number(value) or not np.isfinite(value) or value != int(value):
+    raise ValueError(
+        f"`seed` must be a whole number or None, but is {value!r}.")
+  return int(value)
+
+
 def check_max_weight(value: Any, least: float = 0.0) -> Optional[float]:
   """A cap of weights, or a `ValueError`.
 
@@ -210,7 +227,11 @@ def check_shape(name: str, array: np.ndarray, expected: tuple[int, ...],
 def check_probabilities(name: str, values: Any,
                         dtype: Any = np.float64) -> np.ndarray:
   """Probabilities of any shape as an array, or a `ValueError`."""
-  values = np.asarray(values, dtype)
+  given = np.asarray(values)
+  if given.dtype.kind not in "iuf":
+    raise ValueError(
+        f"`{name}` must be in [0, 1], but is {given.tolist()!r}; give numbers.")
+  values = given.astype(dtype)
   check_values(name, values, ~((values >= 0) & (values <= 1)),
                "be in [0, 1]", "give probabilities")
   return values
@@ -243,7 +264,7 @@ def check_table(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
   >>> check_table("examination", [1.0, 0.5], (2, 2)).tolist()
   [[1.0, 0.5], [1.0, 0.5]]
   """
-  values = np.asarray(values, np.float32)
+  values = np.asarray(values)
   if values.ndim and values.shape != shape[-values.ndim:]:
     raise ValueError(
         f"`{name}` must be a number or have the shape {list(shape[1:])} or "

@@ -57,9 +57,12 @@ class Options:
     for argument, choices in _CHOICES.items():
       checks.check_choice(argument, getattr(self, argument), choices)
     checks.check_max_weight(self.max_weight)
-    if not self.temperature > 0:
-      raise ValueError(
-          f"`temperature` must be greater than 0.0, but is {self.temperature}.")
+    if not checks.is_number(self.temperature) or not self.temperature > 0:
+      raise ValueError("`temperature` must be greater than 0.0, but is "
+                       f"{self.temperature!r}.")
+    for argument in ("normalize_trust", "normalize_weights"):
+      checks.check_flag(argument, getattr(self, argument))
+    checks.check_seed(self.seed)
     for argument in (
         "tie_threshold", "min_gap", "head_weight", "annealing"):
       checks.check_not_negative(argument, getattr(self, argument))

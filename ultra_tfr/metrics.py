@@ -269,13 +269,14 @@ class CounterfactualMetric(_BiasMetric):
     checks.check_choice("metric", metric, _METRICS)
     if topn is not None:
       topn = checks.check_count("topn", topn)
-    if metric == "hits" and self_normalized:
+    if metric == "hits" and self_normalized is True:
       raise ValueError(
           "`self_normalized` must be False for the metric 'hits', which is no "
           "sum over items, but is True; leave it out.")
     self._options = {
         "metric": metric, "topn": topn,
-        "self_normalized": checks.plain(self_normalized),
+        "self_normalized": checks.check_flag(
+            "self_normalized", self_normalized),
         "max_weight": checks.check_max_weight(max_weight)}
     super().__init__(
         position_bias, name or _default_name(metric, topn, self_normalized))

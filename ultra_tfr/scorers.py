@@ -176,11 +176,12 @@ def build_model(num_features, preprocessing=None, num_heads=1,
     `[B, L, 1 + num_relevance]`, or `[B, L, 2 + num_relevance]` with preference.
 
   Raises:
-    ValueError: if `num_heads` is out of range.
+    ValueError: if an argument is out of range.
 
   >>> build_model(5, num_heads=2, hidden_units=[4])(tf.zeros([1, 3, 5])).shape
   TensorShape([1, 3, 2])
   """
+  num_features = checks.check_count("num_features", num_features)
   features = tf.keras.Input([None, num_features], name="features")
   hidden = preprocessing(features) if preprocessing else features
   return heads_on(features, hidden, num_heads, hidden_units, activation,
@@ -206,12 +207,18 @@ def heads_on(inputs, hidden, num_heads, hidden_units, activation, layer_norm,
     A Keras model from the inputs, as `build_model` makes it.
 
   Raises:
-    ValueError: if `num_heads` is out of range.
+    ValueError: if an argument is out of range.
   """
   if num_heads not in range(1, len(HEADS) + 1):
     raise ValueError(
         f"`num_heads` must be 1 (ranking), 2 (and relevance) or 3 (and "
         f"preference), but is {num_heads}.")
+  for name, units in (("hidden_units", hidden_units),
+                      ("relevance_units", relevance_units or [])):
+    for size in units:
+      checks.check_count(name, size)
+  if not checks.is_number(dropout) or not 0 <= dropout < 1:
+    raise ValueError(f"`dropout` must be in [0, 1), but is {dropout!r}.")
   scores = []
   for head in HEADS[:num_heads]:
     name = RANKING_LAYER if head == "ranking" else f"{head}_logits"

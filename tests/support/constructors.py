@@ -97,6 +97,13 @@ def _instance(argument, expected, *wrong, **keywords):
   return Constraint(argument, expected, ("bias", None, *wrong), **keywords)
 
 
+def _flag(argument):
+  return Constraint(argument, "True or False", ("False", 1, None))
+
+
+_SEED = Constraint("seed", "a whole number or None", (1.5, "2", True, _NAN))
+
+
 def _layer_of_loss(layer_class, *wrong):
   return _instance("position_bias", f"a `{layer_class.__name__}`", *wrong,
                    remedy="; create one and pass it to the loss.")
@@ -116,7 +123,7 @@ CONSTRUCTORS = {
         *_TABLES,
         _one_of("trust_bias", "auto", None, "position", "pairwise"),
         _one_of("examination_model", None, "position", "browsing"),
-        _probability("examination"),
+        _probability("examination"), _probability("examination", ("1", True)),
         _probability("trust_positive", (1.5, _NAN),
                      needs={**_PAIR_TRUST, "trust_negative": 0.}),
         _probability("trust_negative", (-.5, _NAN),
@@ -154,11 +161,12 @@ CONSTRUCTORS = {
                        ("prior", "position"),
                        {"position_bias": PositionBias(2, **_TRUST)}),
             _one_of("pair_loss", "logistic", "hinge"), _cap(),
-            Constraint("temperature", "greater than 0.0", (0., -1., _NAN)),
+            Constraint("temperature", "greater than 0.0",
+                       (0., -1., _NAN, "2", None)),
+            _flag("normalize_trust"), _flag("normalize_weights"), _SEED,
             _not_negative("tie_threshold"), _not_negative("min_gap"),
             _not_negative("head_weight"), _not_negative("annealing"),
-        ), _LOSS_FREE | {"normalize_trust",
-                         "normalize_weights", "seed"}),
+        ), _LOSS_FREE),
     UnbiasedLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, trust_bias=None),
                  "loss": tfr.keras.losses.SoftmaxLoss()},
@@ -183,8 +191,8 @@ CONSTRUCTORS = {
          _one_of("predicts", "click", "value", "click+value")), _LOSS_FREE),
     RegressionEMLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, trust_bias=None)},
-        (_BIAS, _one_of("targets", "expected", "sample")),
-        _LOSS_FREE | {"seed"}),
+        (_BIAS, _one_of("targets", "expected", "sample"), _SEED),
+        _LOSS_FREE),
     AffineCorrectionLoss: Constructor(
         lambda: {"position_bias": PositionBias(3, examination=.5)},
         (_BIAS, _cap()), _LOSS_FREE),
@@ -196,8 +204,8 @@ CONSTRUCTORS = {
         lambda: {"position_bias": PositionBias(3, trust_bias=None)}, (
             _METRIC_BIAS, _one_of("metric", "dcg", "ndcg", "arp", "mrr",
                                   "precision", "recall", "hits", "map"),
-            _whole("topn"), _cap()),
-        frozenset({"self_normalized", "name"})),
+            _whole("topn"), _cap(), _flag("self_normalized")),
+        frozenset({"name"})),
     ClickLogLikelihood: Constructor(
         lambda: {"position_bias": PositionBias(3,
             trust_bias=None)}, (_METRIC_BIAS,),
@@ -206,8 +214,8 @@ CONSTRUCTORS = {
         Constraint("position_bias", "a `LearningLayer`", ("bias",)),
         _share("step_size"), _not_negative("step_decay"),
         _one_of("averaging", "statistics", "parameters"),
-        _not_negative("warmup"), _whole("update_every")),
-                 frozenset({"partial_restore"})),
+        _not_negative("warmup"), _whole("update_every"),
+        _flag("partial_restore")), frozenset()),
     # It looks at its data when it needs them.
     LoggedOrderGuard: Constructor(
         lambda: {"validation_data": None}, (), frozenset({"validation_data"})),

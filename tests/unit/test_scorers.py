@@ -223,3 +223,14 @@ def test_heads_scorer_in_the_model_builder():
   model = builder.build()
   scores = model({"x": _features(), "mask": np.ones([3, 4], bool)})
   assert scores.shape == [3, 4, 2]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"num_features": "3"}, "`num_features` must be a whole number"),
+    ({"hidden_units": "64"}, "`hidden_units` must be a whole number .* '6'"),
+    ({"relevance_units": [8.5]}, "`relevance_units` must be .* 8.5"),
+    ({"dropout": "0.1"}, r"`dropout` must be in \[0, 1\), but is '0.1'")])
+def test_texts_for_numbers_are_refused(arguments, message):
+  """They were taken for sizes, or failed with the words of TensorFlow."""
+  with pytest.raises(ValueError, match=message):
+    scorers.build_model(**{"num_features": 3, **arguments})

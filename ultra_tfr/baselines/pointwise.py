@@ -81,7 +81,7 @@ class RegressionEMLoss(_PointwiseLoss):
                name="regression_em_loss"):
     checks.check_choice("targets", targets, ("expected", "sample"))
     super().__init__(position_bias, reduction, name)
-    self._targets, self._seed = targets, checks.plain(seed)
+    self._targets, self._seed = targets, checks.check_seed(seed)
 
   def _e_step_options(self):
     return e_step.Options(targets=self._targets, seed=self._seed)
