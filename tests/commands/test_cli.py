@@ -21,7 +21,7 @@ _SHORT = ["--steps=1", "--train_queries=20", "--valid_queries=2",
           "--test_queries=2", "--hidden_units=4", "--method=naive-pairwise"]
 
 
-def _run(words, folder, timeout=300):
+def _run(words, folder, timeout=900):
   """Calls the command line in a folder, as a user does."""
   return subprocess.run(
       [sys.executable, "-m", "ultra_tfr.cli", *words], cwd=folder,

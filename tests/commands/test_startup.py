@@ -22,7 +22,7 @@ ultra_tfr_start.run()
 def _run(words, folder, program=_PROGRAM, **environment):
   return subprocess.run(
       [sys.executable, "-c", program, *words], cwd=folder, check=False,
-      capture_output=True, text=True, timeout=200, env={
+      capture_output=True, text=True, timeout=600, env={
           **os.environ, **environment, "PYTHONPATH": str(program_files.ROOT)})
 
 

@@ -50,7 +50,7 @@ class ForkedCalls:
     timeout: seconds for all of them.
   """
 
-  def __init__(self, folder, program, calls, timeout=300):
+  def __init__(self, folder, program, calls, timeout=900):
     self.folder = folder
     self._numbers = {name: number for number, name in enumerate(calls)}
     (folder / "calls.json").write_text(json.dumps(list(calls.values())))

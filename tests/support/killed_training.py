@@ -91,7 +91,7 @@ class Trainings(ForkedCalls):
   """
 
   def __init__(self, folder, calls):
-    super().__init__(folder, _PROGRAM, calls, timeout=400)
+    super().__init__(folder, _PROGRAM, calls)
 
   def check_killed(self, name):
     """Asserts that a training was killed."""

@@ -92,7 +92,7 @@ def _numbers(text):
 def test_the_output_is_that_of_the_docstring(example):
   done = subprocess.run(
       [sys.executable, str(_PATH)], capture_output=True, text=True,
-      timeout=200, check=False)
+      timeout=600, check=False)
   assert done.returncode == 0, done.stderr[-2000:]
   expected = example.__doc__.split("Expected output:")[1].split("\n\n")[1]
   lines = [line.strip() for line in expected.strip().splitlines()]

@@ -124,7 +124,7 @@ def saved(tmp_path_factory):
   environment = {**os.environ, "PYTHONHASHSEED": "7"}
   done = subprocess.run(
       [sys.executable, "-c", _LOAD], cwd=folder, env=environment,
-      capture_output=True, text=True, timeout=300, check=False)
+      capture_output=True, text=True, timeout=900, check=False)
   assert done.returncode == 0, done.stderr[-3000:]
   return folder, states
 

@@ -209,7 +209,7 @@ def test_plain_tensorflow_serves_the_ranking_head(trained, task, tmp_path):
       [sys.executable, "-c", _SERVE, str(folder / "model"),
        str(tmp_path / "features.npy"), str(tmp_path / "scores.npy")],
       cwd=tmp_path, env=environment, capture_output=True, text=True,
-      timeout=120, check=False)
+      timeout=600, check=False)
   assert done.returncode == 0, done.stderr[-2000:]
   np.testing.assert_allclose(
       np.load(tmp_path / "scores.npy"),
