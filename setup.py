@@ -33,6 +33,10 @@ _PEERS = [
     'xgboost>=2.1,<4; sys_platform == "darwin"',
 ]
 
+# Those that its wheels and TensorFlow's are both for.
+_BEAM = ('apache-beam>=2.60; python_version >= "3.10" and '
+         'python_version < "3.13"')
+
 setup(
     name="ultra_tfr",
     version=_version(),
@@ -64,11 +68,12 @@ setup(
         "matplotlib",
     ],
     extras_require={
+        "beam": [_BEAM],
         "docs": ["sphinx", "furo", "myst-nb", "ipykernel", "latex2mathml",
                  "pandas"],
         "peers": _PEERS,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas",
-                 f"mypy>=2; {_MODERN}", *_PEERS],
+                 f"mypy>=2; {_MODERN}", _BEAM, *_PEERS],
     },
     entry_points={
         "console_scripts": ["ultra-tfr = ultra_tfr_start:run"],

@@ -39,6 +39,10 @@ COMMANDS = {
         "train a ranker on a click log, and report position bias",
         "ultra-tfr fit-log --log clicks.parquet --query session \\\n"
         "  --position rank --feedback click --features 'f_*' --model_dir shop"),
+    "prepare-log": _Command(
+        "prepare a large click log for fit-log, on Apache Beam",
+        "ultra-tfr prepare-log --log 'logs/*.parquet' --query session \\\n"
+        "  --position rank --feedback click --features 'f_*' --out prepared"),
     "score": _Command(
         "rank new items by a model of fit-log",
         "ultra-tfr score --log new.parquet --model_dir shop --out scores.csv"),

@@ -52,6 +52,14 @@ _WRONG = {
     "log": (
         ["fit-log", "--log=none.csv", *_LOG, "--model_dir=m"], 1,
         "--log none.csv: there is no such file or folder; give a click log"),
+    "neither a log nor a prepared one": (
+        ["fit-log", "--model_dir=m"], 1, "--log is missing; give --log, --q"),
+    "prepared log": (
+        ["fit-log", "--prepared=none", "--model_dir=m"], 1,
+        "--prepared none: there is no such file or folder; give the --out of"),
+    "log to prepare": (
+        ["prepare-log", "--log=none.csv", *_LOG, "--out=o"], 1,
+        "--log none.csv: there is no such file or folder; give a click log"),
     "log to diagnose": (
         ["diagnose", "--log=none.csv", *_LOG[:3]], 1, "--log none.csv: there"),
     "model": (
@@ -106,7 +114,7 @@ def test_help_of_a_command_is_for_people(name, tmp_path):
   required = re.findall(r"^  --(\w+): (?:<.*>: )?\(required\)", out,
                         re.MULTILINE)
   assert ("log" in required) == (name in (
-      "fit-log", "score", "diagnose", "evaluate-log"))
+      "prepare-log", "score", "diagnose", "evaluate-log"))
 
 
 _WARNS = """

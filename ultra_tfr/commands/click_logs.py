@@ -12,6 +12,7 @@ from ultra_tfr.commands import common
 from ultra_tfr.startup import lazy_module
 
 columns_lib = lazy_module("ultra_tfr.data.click_log.columns")
+manifest = lazy_module("ultra_tfr.data.prepared.manifest")
 reading = lazy_module("ultra_tfr.data.click_log.reading")
 sources = lazy_module("ultra_tfr.data.click_log.sources")
 click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
@@ -22,6 +23,13 @@ training = lazy_module("ultra_tfr.fit_log.training")
 FLAGS = flags.FLAGS
 
 _REJECTED = "rejected_rows.csv"
+# What a log needs beside --log.
+_COLUMNS = ("query", "position", "feedback", "features")
+# What a prepared log has settled.
+_SETTLED = ("log", *_COLUMNS, "text", "numbers", "context", "item", "weight",
+            "timestamp", "randomized", "positions", "num_positions", "valid",
+            "test", "max_items", "max_rejected", "rejected", "separator",
+            "null_values", "decimal")
 
 
 def define_log_flags(folder, required=True):
@@ -31,10 +39,53 @@ def define_log_flags(folder, required=True):
     folder: the flag of the folder that rejected rows are written to.
     required: whether the columns must be named.
   """
+  define_column_flags(required=required)
+  define_reading_flags(folder)
+
+
+def define_prepared_flags(folder):
+  """Defines the flags of a log that may be a prepared one.
+
+  Args:
+    folder: as in `define_log_flags`.
+  """
+  flags.DEFINE_string(
+      "prepared", None, "Folder of `ultra-tfr prepare-log`, instead of --log "
+      "and all that says what is in it.")
+  define_column_flags(log_required=False, required=False)
+  define_reading_flags(folder)
+
+
+def check_log_or_prepared():
+  """Raises a `ValueError` unless --log is given as a whole, or --prepared."""
+  if FLAGS.prepared is None:
+    missing = [name for name in ("log", *_COLUMNS) if not FLAGS[name].value]
+    if missing:
+      raise ValueError(
+          f"--{missing[0]} is missing; give --log, --query, --position, "
+          "--feedback and --features, or the folder of `ultra-tfr prepare-log` "
+          "by --prepared.")
+    return
+  given = [name for name in _SETTLED if FLAGS[name].present]
+  if given:
+    raise ValueError(
+        f"--{given[0]} is given beside --prepared, whose log is settled; leave "
+        "one of them out.")
+  common.check_found("prepared", FLAGS.prepared,
+                     "the --out of `ultra-tfr prepare-log`")
+
+
+def define_column_flags(log_required=True, required=True):
+  """Defines the flags of the log, its columns and its parts.
+
+  Args:
+    log_required: whether the log must be named.
+    required: whether the columns must be.
+  """
   flags.DEFINE_list(
       "log", None, "The click log, a row for each item shown: Parquet, CSV, "
       "TSV, JSON lines (each also .gz), or TFRecords of ELWC; a file, a folder "
-      "or a pattern, or several, separated by commas.", required=True)
+      "or a pattern, or several, separated by commas.", required=log_required)
   flags.DEFINE_list(
       "query", None, "Column or columns of the request, one ranked list that "
       "was shown once. In ELWC '(record)'.", required=required)
@@ -75,7 +126,6 @@ def define_log_flags(folder, required=True):
                      lower_bound=0, upper_bound=1)
   flags.DEFINE_float("test", 0.1, "Share of the requests for testing.",
                      lower_bound=0, upper_bound=1)
-  define_reading_flags(folder)
 
 
 def define_reading_flags(folder=None):
@@ -84,12 +134,17 @@ def define_reading_flags(folder=None):
   Args:
     folder: as in `define_log_flags`; None if there is no such folder.
   """
+  define_length_flag()
+  define_rejection_flags(folder)
+  define_dialect_flags()
+
+
+def define_length_flag():
+  """Defines --max_items."""
   flags.DEFINE_integer(
       "max_items", None, "Rows of a request to keep, those at its first "
       "positions; all by default. Memory grows with the square of the longest "
       "request.", lower_bound=2)
-  define_rejection_flags(folder)
-  define_dialect_flags()
 
 
 def define_dialect_flags():
@@ -119,14 +174,19 @@ def define_rejection_flags(folder=None):
   Args:
     folder: as in `define_log_flags`; None if there is no such folder.
   """
-  flags.DEFINE_float("max_rejected", 0.01, "Share of the rows that may be "
-                     "rejected before the command stops.", lower_bound=0,
-                     upper_bound=1)
+  define_max_rejected_flag()
   otherwise = f"it is {_REJECTED} in --{folder}" if folder else (
       "they are only counted")
   flags.DEFINE_string(
       "rejected", None, "CSV file to write rejected rows to, with source, row "
       f"number and reason; by default {otherwise}.")
+
+
+def define_max_rejected_flag():
+  """Defines --max_rejected."""
+  flags.DEFINE_float("max_rejected", 0.01, "Share of the rows that may be "
+                     "rejected before the command stops.", lower_bound=0,
+                     upper_bound=1)
 
 
 def define_method_flag():
@@ -145,17 +205,36 @@ def read(folder):
     folder: the `output.Folder` that rejected rows are written to, unless
       --rejected names a file.
   """
-  columns = columns_lib.LogColumns(
+  rejected = _rejected_file(folder)
+  return _shown(reading.read_click_log(
+      FLAGS.log, columns(), rejected_file=rejected, progress=Progress(),
+      **reading_options()), rejected)
+
+
+def read_prepared():
+  """The `ClickLog` of --prepared, with a summary on the screen."""
+  return _shown(manifest.read_prepared(FLAGS.prepared), None)
+
+
+def columns():
+  """The `LogColumns` that the flags describe."""
+  return columns_lib.LogColumns(
       tuple(FLAGS.query), FLAGS.position, FLAGS.feedback,
       tuple(FLAGS.features or ()),
       FLAGS.context, tuple(FLAGS.item), FLAGS.weight, FLAGS.timestamp,
       FLAGS.randomized, tuple(FLAGS.text), tuple(FLAGS.numbers))
-  rejected = _rejected_file(folder)
-  return _shown(reading.read_click_log(
-      FLAGS.log, columns, positions=FLAGS.positions,
-      num_positions=FLAGS.num_positions, max_items=FLAGS.max_items,
-      valid=FLAGS.valid, test=FLAGS.test, max_rejected=FLAGS.max_rejected,
-      rejected_file=rejected, progress=Progress(), **dialect()), rejected)
+
+
+def reading_options():
+  """The arguments of `read_click_log` that the flags give for any log."""
+  return {**{name: FLAGS[name].value for name in (
+      "positions", "num_positions", "max_items", "valid", "test",
+      "max_rejected")}, **dialect()}
+
+
+def _entries():
+  """What --log names, or --prepared."""
+  return FLAGS.log or [FLAGS.prepared]
 
 
 def read_for(schema, valid, test, folder=None):
@@ -189,10 +268,10 @@ def check_files(model_dirs=(), names=("json", "rejected")):
     model_dirs: folders of `fit-log` that the command reads.
     names: of the flags that name files to write.
   """
-  for entry in FLAGS.log:
+  for entry in FLAGS.log or ():
     common.check_found("log", entry, "a click log")
   common.check_outputs(names, [
-      *sources.paths(FLAGS.log),
+      *(sources.paths(FLAGS.log) if FLAGS.log else [FLAGS.prepared]),
       *(os.path.join(folder, name)
         for folder in model_dirs for name in training.FILES)])
 
@@ -275,7 +354,7 @@ def write_report(log, fitted, folder, name="", evaluation=None):
     report.write(
         os.path.join(stage, name), found, log.summary,
         heading=report.about(
-            ", ".join(FLAGS.log), ["ultra-tfr", *sys.argv[1:]]))
+            ", ".join(_entries()), ["ultra-tfr", *sys.argv[1:]]))
   path = os.path.join(folder, name, report.PAGE)
   print(f"\n{report.to_text(found)}\n\nThe report is {path}.", flush=True)
   return found.to_json()

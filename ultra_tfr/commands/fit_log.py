@@ -21,7 +21,7 @@ FLAGS = flags.FLAGS
 
 def define_flags():
   """Defines the flags of this command."""
-  click_logs.define_log_flags("model_dir")
+  click_logs.define_prepared_flags("model_dir")
   click_logs.define_method_flag()
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
@@ -47,6 +47,7 @@ def main():
     raise ValueError(
         f"--method {FLAGS.method} takes no --examination; take "
         f"{choices.TAKES_EXAMINATION}, or leave one of them out.")
+  click_logs.check_log_or_prepared()
   click_logs.check_training()
   click_logs.check_files([FLAGS.model_dir])
   with output.Folder(
@@ -57,7 +58,8 @@ def main():
 
 def _fit(folder):
   start = time.monotonic()
-  with click_logs.read(folder) as log:
+  with click_logs.read_prepared() if FLAGS.prepared else (
+      click_logs.read(folder)) as log:
     folder.remove("logs")
     known = known_curves.find(
         FLAGS.examination, log) if FLAGS.examination else None

@@ -9,12 +9,13 @@ FLAGS = flags.FLAGS
 # In the order of a command's work; flags that are in none of them come last.
 _GROUPS = {
     "Input": (
-        "log", "query", "position", "feedback", "features", "context", "item",
-        "text", "numbers", "weight", "timestamp", "randomized", "positions",
-        "num_positions", "max_items", "max_rejected", "separator",
-        "null_values", "decimal", "part", "dataset", "suite", "train", "valid",
-        "test", "valid_queries", "train_queries", "test_queries", "data_seed",
-        "num_features", "non_finite", "index_base", "model_a", "model_b"),
+        "log", "prepared", "query", "position", "feedback", "features",
+        "context", "item", "text", "numbers", "weight", "timestamp",
+        "randomized", "positions", "num_positions", "max_items", "max_rejected",
+        "separator", "null_values", "decimal", "part", "dataset", "suite",
+        "train", "valid", "test", "valid_queries", "train_queries",
+        "test_queries", "data_seed", "num_features", "non_finite", "index_base",
+        "model_a", "model_b"),
     "Simulated users": (
         "click_model", "eta", "logger", "initial_fraction", "days",
         "visits_per_day"),
@@ -25,6 +26,7 @@ _GROUPS = {
         "steps", "learning_rate", "batch_size", "validate_every", "select",
         "runs", "seed", "jobs"),
     "Evaluation": ("max_weight", "replicates"),
+    "Apache Beam": ("runner", "beam_options"),
     "Output": (
         "model_dir", "report_dir", "runs_dir", "out", "keep", "overwrite",
         "json", "markdown", "plot", "rejected", "progress"),

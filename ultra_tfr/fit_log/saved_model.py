@@ -13,28 +13,17 @@ import numpy as np
 
 from ultra_tfr import output
 from ultra_tfr import scorers
-from ultra_tfr.data.click_log.columns import LogColumns
+from ultra_tfr.data.click_log import schemas
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _REMEDY = "train it again by `ultra-tfr fit-log`"
-_FEATURE = {"name": str, "mean": float, "variance": float, "missing": float}
 _MATRICES = ([[[float]]], None)
 # Forms of parts of log.json, see `output.has_form`.
 _HYPOTHESIS = {"words": str, "share": float, "behind": float}
 # The fields of a bias that are no tables.
 _NO_CHANCES = ("method", "hypotheses", "relevance_head", "fixed_to")
 _FORM = {
-    "schema": {
-        "columns": {"query": (str, [str]), "position": str, "feedback": str,
-                    "features": [str], "item": [str], **dict.fromkeys(
-                        ("context", "weight", "timestamp", "randomized"),
-                        (str, None))},
-        "positions": ([int], [str]), "pool_deeper": bool, "contexts": [str],
-        "split": [float], "feedback_kind": str,
-        "statistics": {
-            "numeric": [_FEATURE],
-            "text": [({"name": str, "vocabulary": [str]},
-                      {"name": str, "bins": int})]}},
+    "schema": schemas.FORM,
     "history": {str: [(float, None)]}, "validation": {str: (float, None)},
     "bias": ({"method": str, "click_relevant": [[float]],
               "click_irrelevant": ([[float]], None),
@@ -99,7 +88,7 @@ def read_description(path):
   try:
     if not output.has_form(found, _FORM):
       raise ValueError("it has not the form of one")
-    _check_schema(found["schema"])
+    schemas.check(found["schema"])
     if not all(found["history"].values()) or not found["history"].get("step"):
       raise ValueError("its history is empty")
     if found["bias"] is not None:
@@ -110,34 +99,6 @@ def read_description(path):
         f"{path}: is no description of a model ({_first_line(error)}), so it "
         f"is damaged; {_REMEDY}.") from error
   return found
-
-
-def _check_schema(schema):
-  LogColumns.from_config(schema["columns"])
-  for name in ("positions", "contexts"):
-    if not schema[name] or len(set(schema[name])) < len(schema[name]):
-      raise ValueError(f"its {name} are not each there once")
-  if isinstance(schema["positions"][0], int) and (
-      schema["positions"] != sorted(schema["positions"])):
-    raise ValueError("its positions are in no order")
-  if len(schema["split"]) != 2 or not all(
-      0 <= share <= 1 for share in [*schema["split"], sum(schema["split"])]):
-    raise ValueError("its split are no two shares")
-  if not output.has_form(schema.get("null_values"), ([str], None)) or (
-      schema.get("decimal", ".") not in (".", ",")):
-    raise ValueError("its values are written in no known way")
-  if schema["feedback_kind"] not in ("binary", "graded"):
-    raise ValueError("its kind of feedback is unknown")
-  numeric, text = (schema["statistics"][kind] for kind in ("numeric", "text"))
-  names = [feature["name"] for feature in [*numeric, *text]]
-  if not names or len(set(names)) < len(names):
-    raise ValueError("its features are not each there once")
-  for feature in numeric:
-    # Of signed logarithms of float32, which are below 89.
-    if not (abs(feature["mean"]) < 100 and 0 < feature["variance"] < 1e4 and
-            0 <= feature["missing"] <= 1 and
-            feature.get("constant", False) in (True, False)):
-      raise ValueError(f"the statistics of {feature['name']!r} are none")
 
 
 def _check_bias(bias, num_contexts, num_positions):

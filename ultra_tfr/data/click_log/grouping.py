@@ -28,13 +28,61 @@ class Dealt:
     paths: bucket files.
     num_rows: all rows, rejected ones included.
     positions: a sorted list of the positions that occur.
-    times: a sample of the rows' times.
+    times: a sample of the rows' times, see `TimeSample`.
   """
 
   paths: list
   num_rows: int
   positions: list
   times: np.ndarray
+
+
+class TimeSample:
+  """Times of rows, of the same ones in whatever order and parts they come.
+
+  Attributes:
+    times: `[N]` float64, at most 200,000.
+    ranks: `[N]` uint64; rows are taken by the lowest, and sorted once there
+      are more.
+  """
+
+  def __init__(self):
+    self.times, self.ranks = np.zeros(0), np.zeros(0, np.uint64)
+
+  def add(self, rows):
+    """Adds `Rows`."""
+    # By the steps of splitmix64: of any rows it takes a random sample.
+    ranks = (rows.source.astype(np.uint64) << np.uint64(40)) + (
+        rows.row.astype(np.uint64)) * np.uint64(0x9e3779b97f4a7c15)
+    for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
+      ranks = (ranks ^ (ranks >> np.uint64(shift))) * np.uint64(factor)
+    self._take(rows.time, ranks ^ (ranks >> np.uint64(31)))
+
+  def merge(self, other):
+    """Adds the `TimeSample` of other rows."""
+    self._take(other.times, other.ranks)
+
+  def _take(self, times, ranks):
+    if len(self.ranks) == _SAMPLED_TIMES:
+      lower = ranks < self.ranks[-1]
+      times, ranks = times[lower], ranks[lower]
+    times = np.concatenate([self.times, times])
+    ranks = np.concatenate([self.ranks, ranks])
+    if len(ranks) >= _SAMPLED_TIMES:
+      lowest = np.lexsort((times, ranks))[:_SAMPLED_TIMES]
+      times, ranks = times[lowest], ranks[lowest]
+    self.times, self.ranks = times, ranks
+
+
+def num_buckets(log, most=_MAX_BUCKETS):
+  """How many buckets the rows of a log are dealt out to.
+
+  Args:
+    log: as in `sources.read_batches`.
+    most: of them, whatever the size of the log.
+  """
+  rows = sources_lib.estimate_rows(log)
+  return int(np.clip(rows // _BUCKET_ROWS + 1, 1, most))
 
 
 def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
@@ -52,10 +100,8 @@ def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
   Returns:
     `Dealt`.
   """
-  rows_expected = sources_lib.estimate_rows(log)
-  writer = requests_lib.Writer(
-      folder, int(np.clip(rows_expected // _BUCKET_ROWS + 1, 1, _MAX_BUCKETS)))
-  positions, times, every = set(), np.zeros(0), 1
+  writer = requests_lib.Writer(folder, num_buckets(log))
+  positions, times = set(), TimeSample()
   num_rows = 0
   for batch in sources_lib.read_batches(log, names, dialect):
     rows, rejected = reader.read(batch)
@@ -64,12 +110,10 @@ def deal_out(log, names, reader, rejections, folder, dialect, progress=None):
     if rows is not None:
       writer.add(rows)
       positions.update(np.unique(rows.position).tolist())
-      times = np.concatenate([times, rows.time[::every]])
-      while len(times) > _SAMPLED_TIMES:
-        times, every = times[::2], every * 2
+      times.add(rows)
     if progress is not None:
       progress(num_rows)
-  return Dealt(writer.close(), num_rows, sorted(positions), times)
+  return Dealt(writer.close(), num_rows, sorted(positions), times.times)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,46 +189,71 @@ def group(paths, position_map, split, sources, rejections, reader,
       reader.numeric_features, reader.text_features, max_vocabulary)
   files = {part: [] for part in PARTS}
   for number, path in enumerate(paths):
-    rows = requests_lib.sort(requests_lib.read_rows(path))
+    rows = requests_lib.read_rows(path)
     os.remove(path)
-    unknown = position_map.find(rows.position) == 0
-    rows = _without(rows, unknown, "a position that the model does not know",
-                    sources, rejections)
-    if not len(rows.request):
-      continue
-    others, duplicates, merged = _twice(rows)
-    summary.duplicates += int(duplicates.sum())
-    summary.merged += int(merged.sum())
-    if duplicates.any():
-      rows = requests_lib.take(rows, np.flatnonzero(~duplicates))
-    rows = _without(rows, others[~duplicates], "another row of the request has "
-                    "the same position", sources, rejections)
-    if merged.any():
-      rows = _merge(rows)
-    rows = rows._replace(position=position_map.find(rows.position))
-    starts = requests_lib.starts_of(rows)
-    if max_items is not None:
-      place = np.arange(len(rows.request)) - np.repeat(
-          starts[:-1], np.diff(starts))
-      summary.cut += int((place >= max_items).sum())
-      rows = requests_lib.take(rows, np.flatnonzero(place < max_items))
-      starts = requests_lib.starts_of(rows)
-    part_of = split.find(rows.request[starts[:-1]],
-                         np.minimum.reduceat(rows.time, starts[:-1]))
-    of_row = np.repeat(part_of, np.diff(starts))
-    for i, part in enumerate(PARTS):
-      chosen = requests_lib.take(rows, np.flatnonzero(of_row == i))
-      if not len(chosen.request):
-        continue
-      summary.add(part, chosen, requests_lib.starts_of(chosen))
-      if part == "train":
-        statistics.add(chosen)
+    for part, chosen in arrange(rows, position_map, split, sources, rejections,
+                                max_items, summary, statistics).items():
       files[part].append(os.path.join(folder, f"{part}-{number}.arrow"))
       requests_lib.write_rows(files[part][-1], chosen)
   parts = {part: requests_lib.LoggedLists(
       files[part], summary.requests[part], summary.rows[part], folder)
            for part in PARTS}
   return parts, summary, statistics
+
+
+def arrange(rows, position_map, split, sources, rejections, max_items, summary,
+            statistics):
+  """Sorts rows by request and splits them.
+
+  Args:
+    rows: `Rows`, all of each of their requests, in the order of reading.
+    position_map: as in `group`.
+    split: as there.
+    sources: as there.
+    rejections: `RejectionCounts` that are added to.
+    max_items: as there.
+    summary: a `LogSummary` that is added to.
+    statistics: `FeatureStatistics` that are added to.
+
+  Returns:
+    A dict of sorted `Rows` by the name of the part, of those that have some.
+  """
+  rows = requests_lib.sort(rows)
+  unknown = position_map.find(rows.position) == 0
+  rows = _without(rows, unknown, "a position that the model does not know",
+                  sources, rejections)
+  if not len(rows.request):
+    return {}
+  others, duplicates, merged = _twice(rows)
+  summary.duplicates += int(duplicates.sum())
+  summary.merged += int(merged.sum())
+  if duplicates.any():
+    rows = requests_lib.take(rows, np.flatnonzero(~duplicates))
+  rows = _without(rows, others[~duplicates], "another row of the request has "
+                  "the same position", sources, rejections)
+  if merged.any():
+    rows = _merge(rows)
+  rows = rows._replace(position=position_map.find(rows.position))
+  starts = requests_lib.starts_of(rows)
+  if max_items is not None:
+    place = np.arange(len(rows.request)) - np.repeat(
+        starts[:-1], np.diff(starts))
+    summary.cut += int((place >= max_items).sum())
+    rows = requests_lib.take(rows, np.flatnonzero(place < max_items))
+    starts = requests_lib.starts_of(rows)
+  part_of = split.find(rows.request[starts[:-1]],
+                       np.minimum.reduceat(rows.time, starts[:-1]))
+  of_row = np.repeat(part_of, np.diff(starts))
+  parts = {}
+  for i, part in enumerate(PARTS):
+    chosen = requests_lib.take(rows, np.flatnonzero(of_row == i))
+    if not len(chosen.request):
+      continue
+    summary.add(part, chosen, requests_lib.starts_of(chosen))
+    if part == "train":
+      statistics.add(chosen)
+    parts[part] = chosen
+  return parts
 
 
 def _slots(rows):

@@ -1,6 +1,9 @@
 """Reading a click log: from files of impressions to requests in batches."""
 
 import dataclasses
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import numpy as np
 
@@ -23,7 +26,8 @@ class ClickLog:
   """A click log, grouped by request and split into parts.
 
   The rows are in a temporary folder, which goes when the object and its parts
-  do, or at `close`, or at the end of a `with` block.
+  do, or at `close`, or at the end of a `with` block; those of a prepared log
+  are where it was prepared, and stay.
 
   Attributes:
     columns: `LogColumns`.
@@ -70,7 +74,8 @@ class ClickLog:
 
   def close(self):
     """Removes the temporary files."""
-    self._folder.remove()
+    if self._folder is not None:
+      self._folder.remove()
 
   def __enter__(self):
     return self
@@ -141,9 +146,83 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   >>> log.positions, log.summary["requests"]
   ([1, 3], {'train': 2})
   """
-  _check_arguments(columns, schema, positions, num_positions, max_items, valid,
-                   test, max_rejected)
+  check_arguments(columns, schema, positions, num_positions, max_items, valid,
+                  test, max_rejected)
   log = sources.in_memory(log)
+  opened = open_log(log, columns, schema, positions, separator, null_values,
+                    decimal)
+  columns, reader = opened.columns, opened.reader
+  output.check_is_no_input("rejected_file", rejected_file, sources.paths(log))
+  rejections = summary_lib.Rejections(rejected_file, reader.examples)
+  folder = requests.TemporaryFolder()
+  try:
+    opened.learn(log)
+    dealt = grouping.deal_out(
+        log, opened.names, reader, rejections, folder, opened.dialect, progress)
+    if dealt.num_rows and not dealt.paths:
+      rejections.check(dealt.num_rows, max_rejected, rejected_file)
+    positions, position_map, split = settle(
+        opened, log, dealt.num_rows, dealt.positions, dealt.times,
+        num_positions, valid, test)
+    parts, summary, statistics = grouping.group(
+        dealt.paths, position_map, split, reader.sources(), rejections, reader,
+        max_vocabulary, max_items, folder)
+    rejections.check(dealt.num_rows, max_rejected, rejected_file)
+    check_parts(log, summary, valid, test, columns.timestamp, dealt.times)
+  except BaseException:
+    folder.remove()
+    raise
+  finally:
+    rejections.close()
+  contexts = reader.contexts or ["all"]
+  summary = summary.to_config(contexts, positions, rejections, statistics,
+                              reader.mixed)
+  return ClickLog(
+      folder, columns, positions, position_map.pool, contexts, (valid, test),
+      parts, schema["statistics"] if schema else statistics.to_config(),
+      summary, opened.dialect, schema is not None)
+
+
+class OpenedLog(NamedTuple):
+  """How a log is read.
+
+  Attributes:
+    columns: `LogColumns`.
+    names: of the columns to read.
+    reader: a `RowReader`, which knows them after `learn`.
+    dialect: `batches.Dialect`.
+    positions: in order, or None where the rows will say it.
+    position_map: `grouping.PositionMap` of these, or None likewise.
+  """
+
+  columns: LogColumns
+  names: tuple
+  reader: RowReader
+  dialect: batches.Dialect
+  positions: Optional[list]
+  position_map: Optional[grouping.PositionMap]
+
+  def learn(self, log: Any) -> None:
+    """Sees in the first values of a log which columns are texts."""
+    undecided = self.reader.undecided()
+    stored = sources.stored_kinds(log, undecided)
+    self.reader.learn(*sources.first_values(
+        log, undecided, stored, self.dialect), stored)
+
+
+def open_log(log, columns, schema=None, positions=None, separator=None,
+             null_values=None, decimal=None) -> OpenedLog:
+  """Finds out how to read a log, before any row of it is read.
+
+  Args:
+    log: as in `read_click_log`, and so are the others.
+    columns: see there.
+    schema: see there.
+    positions: see there.
+    separator: see there.
+    null_values: see there.
+    decimal: see there.
+  """
   position_map = features = None
   if schema is not None:
     positions = schema["positions"]
@@ -163,47 +242,47 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
   reader = RowReader(
       columns, available, positions if by_name else None,
       schema["contexts"] if schema and columns.context else (),
-      new_contexts=schema is None, features=features, decimal=dialect.decimal)
-  output.check_is_no_input("rejected_file", rejected_file, sources.paths(log))
-  rejections = summary_lib.Rejections(rejected_file, reader.examples)
-  folder = requests.TemporaryFolder()
-  try:
-    undecided = reader.undecided()
-    stored = sources.stored_kinds(log, undecided)
-    reader.learn(*sources.first_values(log, undecided, stored, dialect), stored)
-    dealt = grouping.deal_out(
-        log, columns.needed(available), reader, rejections, folder, dialect,
-        progress)
-    if not dealt.num_rows:
-      raise ValueError(
-          f"{sources.name_of(log)}: there is no row; give a log with rows.")
-    if not dealt.paths:
-      rejections.check(dealt.num_rows, max_rejected)
-    if position_map is None:
-      positions = _numbered(dealt.positions, num_positions)
-      position_map = _position_map(positions, num_positions is not None)
-    cuts = _cuts(dealt.times, valid, test) if columns.timestamp else None
-    parts, summary, statistics = grouping.group(
-        dealt.paths, position_map, grouping.Split(valid, test, cuts),
-        reader.sources(), rejections, reader, max_vocabulary, max_items, folder)
-    rejections.check(dealt.num_rows, max_rejected)
-    _check_parts(log, summary, valid, test, columns.timestamp, dealt.times)
-  except BaseException:
-    folder.remove()
-    raise
-  finally:
-    rejections.close()
-  contexts = reader.contexts or ["all"]
-  summary = summary.to_config(contexts, positions, rejections, statistics,
-                              reader.mixed)
-  return ClickLog(
-      folder, columns, positions, position_map.pool, contexts, (valid, test),
-      parts, schema["statistics"] if schema else statistics.to_config(),
-      summary, dialect, schema is not None)
+      new_contexts=schema is None, features=features, decimal=dialect.decimal,
+      sources=() if sources.is_table(log) else dict.fromkeys(
+          sources.find_files(log)))
+  return OpenedLog(columns, columns.needed(available), reader, dialect,
+                   positions, position_map)
 
 
-def _check_arguments(columns, schema, positions, num_positions, max_items,
-                     valid, test, max_rejected):
+def settle(opened, log, num_rows, found, times, num_positions, valid, test):
+  """What a pass over all rows settles.
+
+  Args:
+    opened: `OpenedLog`.
+    log: as in `read_click_log`.
+    num_rows: that were read.
+    found: a sorted list of the positions that occur.
+    times: a sample of the rows' times.
+    num_positions: as in `read_click_log`.
+    valid: as there.
+    test: as there.
+
+  Returns:
+    A tuple of the positions in order, their `grouping.PositionMap`, and the
+    `grouping.Split`.
+
+  Raises:
+    ValueError: if there is no row, or there are too many positions.
+  """
+  if not num_rows:
+    raise ValueError(
+        f"{sources.name_of(log)}: there is no row; give a log with rows.")
+  positions, position_map = opened.positions, opened.position_map
+  if position_map is None:
+    positions = _numbered(found, num_positions)
+    position_map = _position_map(positions, num_positions is not None)
+  cuts = _cuts(times, valid, test) if opened.columns.timestamp else None
+  return positions, position_map, grouping.Split(valid, test, cuts)
+
+
+def check_arguments(columns, schema, positions, num_positions, max_items,
+                    valid, test, max_rejected):
+  """Raises a `ValueError` if these of `read_click_log` are not possible."""
   if (columns is None) == (schema is None):
     raise ValueError(
         "Either `columns` or the `schema` of another log must be given, and "
@@ -264,7 +343,17 @@ def _position_map(positions, pool):
   return grouping.PositionMap(None, len(positions))
 
 
-def _check_parts(log, summary, valid, test, timestamp, times):
+def check_parts(log, summary, valid, test, timestamp, times):
+  """Raises a `ValueError` if a part that has a share has no request.
+
+  Args:
+    log: as in `read_click_log`.
+    summary: `LogSummary`.
+    valid: as in `read_click_log`.
+    test: as there.
+    timestamp: the column, or None.
+    times: a sample of the rows' times.
+  """
   name = sources.name_of(log)
   for part, share in zip(PARTS, (1 - valid - test, valid, test)):
     if share > _NO_SHARE and not summary.requests[part]:

@@ -85,10 +85,12 @@ class LoggedLists:
     num_rows: how many rows.
     folder: the `TemporaryFolder` of the files, kept so that they exist as long
       as this object.
+    read: a function from a path to its `Rows`.
   """
 
-  def __init__(self, paths, num_requests, num_rows, folder=None):
+  def __init__(self, paths, num_requests, num_rows, folder=None, read=None):
     self._paths, self._folder = list(paths), folder
+    self._read = read or _read_temporary
     self._num_requests, self.num_rows = num_requests, num_rows
 
   def __len__(self):
@@ -117,13 +119,9 @@ class LoggedLists:
       generator.shuffle(paths)
     rest = None
     for path in paths:
-      if not os.path.exists(path):
-        raise ValueError(
-            "The log was closed, and its temporary files are gone; read it "
-            "again.")
-      rows = read_rows(path)
+      rows = self._read(path)
       if rest is not None:
-        rows = _join(rest, rows)
+        rows = join([rest, rows])
       starts = starts_of(rows)
       order = np.arange(len(starts) - 1)
       if generator is not None:
@@ -158,26 +156,35 @@ class LoggedLists:
       raise ValueError(
           "This part of the log has no request; give it a share by `valid` or "
           "`test`.")
-    size = min(batch_size, len(self))
+    return self.training_batches(min(batch_size, len(self)), seed)
 
+  def training_batches(self, batch_size, seed):
+    """What `dataset` gives, of a part that has so many requests."""
     def generate():
       epoch = 0
       while True:
-        for batch in self.batches(size, (seed, epoch)):
+        for batch in self.batches(batch_size, (seed, epoch)):
           # Smaller batches are left out: all passes differ in their order, so
           # the requests in them come up in others.
-          if len(batch.requests) == size:
+          if len(batch.requests) == batch_size:
             yield (model_inputs(batch), packed_targets(batch), batch.weights)
         epoch += 1
 
-    first = next(self.batches(size))
+    first = next(self.batches(batch_size))
     inputs = {
-        name: tf.TensorSpec([size, None, value.shape[-1]],
+        name: tf.TensorSpec([batch_size, None, value.shape[-1]],
                             tf.string if name == "texts" else tf.float32)
         for name, value in model_inputs(first).items()}
     return tf.data.Dataset.from_generator(generate, output_signature=(
-        inputs, tf.TensorSpec([size, None, 3]),
-        tf.TensorSpec([size, None]))).prefetch(2)
+        inputs, tf.TensorSpec([batch_size, None, 3]),
+        tf.TensorSpec([batch_size, None]))).prefetch(2)
+
+
+def _read_temporary(path):
+  if not os.path.exists(path):
+    raise ValueError(
+        "The log was closed, and its temporary files are gone; read it again.")
+  return read_rows(path)
 
 
 def model_inputs(batch):
@@ -204,10 +211,14 @@ def _bounded(starts, requests):
     first += count
 
 
-def _join(first, second):
-  return Rows(*(np.concatenate(pair) for pair in zip(first[:-1], second[:-1])),
-              [pa.chunked_array([*a.chunks, *b.chunks])
-               for a, b in zip(first.texts, second.texts)])
+def join(parts):
+  """`Rows` one after another, a list of them with at least one."""
+  return Rows(
+      *(np.concatenate(columns) for columns in zip(
+          *(rows[:-1] for rows in parts))),
+      [pa.chunked_array([
+          chunk for column in columns for chunk in column.chunks])
+       for columns in zip(*(rows.texts for rows in parts))])
 
 
 def _rows_of(starts, requests):
@@ -257,6 +268,23 @@ class TemporaryFolder(os.PathLike):
     return self._path
 
 
+def by_bucket(requests, num_buckets):
+  """Deals out rows by request.
+
+  Args:
+    requests: `[R]` int64, as in `Rows`.
+    num_buckets: how many buckets there are.
+
+  Yields:
+    Pairs of a bucket and the indices of its rows, in their order.
+  """
+  # By the high bits, since `Split` uses the low ones.
+  bucket = (requests >> 32) % num_buckets
+  order = np.argsort(bucket, kind="stable")
+  found, firsts = np.unique(bucket[order], return_index=True)
+  yield from zip(found.tolist(), np.split(order, firsts[1:]))
+
+
 class Writer:
   """Deals out rows to bucket files.
 
@@ -271,15 +299,10 @@ class Writer:
 
   def add(self, rows):
     """Adds `Rows`."""
-    # By the high bits, since `Split` uses the low ones.
-    bucket = (rows.request >> 32) % self._num_buckets
-    order = np.argsort(bucket, kind="stable")
-    table = to_table(rows).take(pa.array(order))
-    edges = np.searchsorted(bucket[order], np.arange(self._num_buckets + 1))
+    table = to_table(rows)
     with output.errors_of(os.fspath(self._folder)):
-      for i in np.flatnonzero(np.diff(edges)):
-        self._writer(i, table.schema).write_table(
-            table.slice(edges[i], edges[i + 1] - edges[i]))
+      for i, indices in by_bucket(rows.request, self._num_buckets):
+        self._writer(i, table.schema).write_table(table.take(pa.array(indices)))
 
   def _writer(self, i, schema):
     if i not in self._writers:
@@ -323,7 +346,11 @@ def write_rows(path, rows):
 def read_rows(path):
   """The `Rows` of a bucket file."""
   with pa.OSFile(path) as file, ipc.open_stream(file) as reader:
-    table = reader.read_all()
+    return from_table(reader.read_all())
+
+
+def from_table(table):
+  """The `Rows` that `to_table` made a table of."""
   scalars = {name: table[name].to_numpy() for name in _SCALARS}
   numeric = np.zeros([len(table), 0], np.float32)
   if "numeric" in table.column_names:

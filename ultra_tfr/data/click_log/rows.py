@@ -23,8 +23,9 @@ class _BatchReader:
       row, None if there is none, and of what to do about it, or "".
   """
 
-  def __init__(self, decimal="."):
-    self._sources, self._decimal = {}, decimal
+  def __init__(self, decimal=".", sources=()):
+    self._sources = {name: i for i, name in enumerate(sources)}
+    self._decimal = decimal
     self._batch, self._rejects = None, None
     self.examples = {}
 
@@ -177,6 +178,7 @@ class RowReader(_BatchReader):
     features: a pair of lists, the names of the features that are numbers and of
       those that are texts; None to decide it by the values.
     decimal: as in `Dialect`.
+    sources: the names of the sources that are known already, in their order.
 
   Attributes:
     numeric_features: the names of the features that are numbers.
@@ -187,8 +189,8 @@ class RowReader(_BatchReader):
   """
 
   def __init__(self, columns, available, slots=None, contexts=(),
-               new_contexts=True, features=None, decimal="."):
-    super().__init__(decimal)
+               new_contexts=True, features=None, decimal=".", sources=()):
+    super().__init__(decimal, sources)
     self._columns = columns
     self._declared = columns.declared(available)
     self.mixed = {}
@@ -397,11 +399,7 @@ class RowReader(_BatchReader):
     if self._new_contexts:
       for value in pa.compute.unique(kept).to_pylist():
         self._ids.setdefault(value, len(self._ids))
-    if len(self._ids) > MAX_CONTEXTS:
-      raise ValueError(
-          f"{self._batch.source}: `context` {name!r} has more than "
-          f"{MAX_CONTEXTS} values, and each gets a bias of its own; take a "
-          "coarser column.")
+    check_contexts(name, self._ids, self._batch.source)
     codes = pa.compute.index_in(
         texts, pa.array(list(self._ids), pa.string()))
     ids = pa.compute.fill_null(codes, -1).to_numpy(zero_copy_only=False)
@@ -413,6 +411,20 @@ class RowReader(_BatchReader):
     if not names:
       return np.full(len(self._rejects), -1, np.int64)
     return values_lib.hashes(_joined([self._texts(name) for name in names]))
+
+
+def check_contexts(name, contexts, source):
+  """Raises a `ValueError` if there are more contexts than can be.
+
+  Args:
+    name: of the column.
+    contexts: their names.
+    source: where they are from.
+  """
+  if len(contexts) > MAX_CONTEXTS:
+    raise ValueError(
+        f"{source}: `context` {name!r} has more than {MAX_CONTEXTS} values, "
+        "and each gets a bias of its own; take a coarser column.")
 
 
 def _part(values, decimal, others):

@@ -56,13 +56,17 @@ def find_files(log):
     FileNotFoundError: if there is no such file.
     ValueError: if a format is unknown or a file is empty.
   """
-  return [path for path, _ in _find(log)]
+  return [path for path, _ in find_partitions(log)]
 
 
-def _find(log):
-  """Pairs of a path and a dict of the values that its folders give."""
+def find_partitions(log):
+  """Pairs of a path and a dict of the values that its folders give.
+
+  Args:
+    log: as in `find_files`.
+  """
   if isinstance(log, (list, tuple)) and log:
-    return [found for part in log for found in _find(part)]
+    return [found for part in log for found in find_partitions(part)]
   if not isinstance(log, (str, os.PathLike)):
     raise ValueError(
         "`log` must be a path, a list of paths, a pandas DataFrame, or a table "
@@ -182,7 +186,7 @@ def column_names(log, dialect=USUAL):
     return [str(name) for name in log.columns]
   if is_table(log):
     return log.column_names
-  path, partition = _find(log)[0]
+  path, partition = find_partitions(log)[0]
   names = _names_in(path, dialect)
   if not names:
     raise ValueError(
@@ -290,7 +294,8 @@ def first_values(log, names, stored, dialect=USUAL):
   """
   found, source = {name: [] for name in names}, "The log"
   # All of a partition, since its values come one after another.
-  partitions = [] if is_table(log) else [part for _, part in _find(log)]
+  partitions = [] if is_table(log) else [
+      part for _, part in find_partitions(log)]
   of_partitions = {
       name: pa.array([part.get(name) for part in partitions], pa.string())
       for name in names if any(name in part for part in partitions)}
@@ -325,24 +330,39 @@ def read_batches(log, names, dialect=USUAL):
     for batch in read(log, names):
       yield batch._replace(missing=dialect.words)
     return
-  for path, partition in _find(log):
-    if partition:
-      there = _names_in(path, dialect)
-      partition = {name: value for name, value in partition.items()
-                   if name in names and name not in there}
-    own = [name for name in names if name not in partition]
-    is_csv = _format(path) is _CSV
-    batches = csv_rows.read(path, own, dialect) if is_csv else (
-        _format(path).read(path, own))
-    while True:
-      batch = _reading(path, functools.partial(next, batches, None))
-      if batch is None:
-        break
-      columns = {name: pa.repeat(pa.scalar(value, pa.string()), len(batch.rows))
-                 for name, value in partition.items()}
-      # Missing values of CSV are known already, since quotes count there.
-      yield batch._replace(columns={**batch.columns, **columns},
-                           missing=() if is_csv else dialect.words)
+  for path, partition in find_partitions(log):
+    yield from read_file(path, partition, names, dialect)
+
+
+def read_file(path, partition, names, dialect=USUAL):
+  """Reads a file of a log batch by batch.
+
+  Args:
+    path: of the file.
+    partition: the values of its partition, as of `find_partitions`.
+    names: as in `read_batches`, and so is the rest.
+    dialect: see there.
+
+  Yields:
+    `RawBatch`.
+  """
+  if partition:
+    there = _names_in(path, dialect)
+    partition = {name: value for name, value in partition.items()
+                 if name in names and name not in there}
+  own = [name for name in names if name not in partition]
+  is_csv = _format(path) is _CSV
+  batches = csv_rows.read(path, own, dialect) if is_csv else (
+      _format(path).read(path, own))
+  while True:
+    batch = _reading(path, functools.partial(next, batches, None))
+    if batch is None:
+      break
+    columns = {name: pa.repeat(pa.scalar(value, pa.string()), len(batch.rows))
+               for name, value in partition.items()}
+    # Missing values of CSV are known already, since quotes count there.
+    yield batch._replace(columns={**batch.columns, **columns},
+                         missing=() if is_csv else dialect.words)
 
 
 def _reading(path, read):

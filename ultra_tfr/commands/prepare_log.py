@@ -1,0 +1,71 @@
+"""`ultra-tfr prepare-log`: a click log as shards to train from, by Beam."""
+
+import shlex
+import time
+
+from absl import flags
+
+from ultra_tfr import output
+from ultra_tfr.commands import click_logs
+from ultra_tfr.startup import lazy_module
+
+manifest = lazy_module("ultra_tfr.data.prepared.manifest")
+pipeline = lazy_module("ultra_tfr.data.prepared.pipeline")
+summary = lazy_module("ultra_tfr.data.click_log.summary")
+workers = lazy_module("ultra_tfr.data.prepared.workers")
+
+FLAGS = flags.FLAGS
+_REJECTED = "rejected"
+
+
+def define_flags():
+  """Defines the flags of this command."""
+  click_logs.define_column_flags()
+  click_logs.define_length_flag()
+  click_logs.define_max_rejected_flag()
+  click_logs.define_dialect_flags()
+  flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
+  flags.DEFINE_string(
+      "out", None, "Folder for the shards, their manifest, and files of "
+      "rejected rows. All workers must see it under this name, and the log "
+      "under its.", required=True)
+  flags.DEFINE_boolean(
+      "overwrite", False, "Write into an --out that already holds a log.")
+  flags.DEFINE_string(
+      "runner", "DirectRunner", "Runner of Apache Beam: DirectRunner for this "
+      "machine, or FlinkRunner, SparkRunner and others.")
+  flags.DEFINE_string(
+      "beam_options", "", "Options of Beam and of its runner, such as "
+      "'--direct_running_mode=multi_processing --direct_num_workers=4'.")
+
+
+def main():
+  """Runs the command."""
+  click_logs.check_files(names=("json",))
+  try:
+    options = shlex.split(FLAGS.beam_options)
+  except ValueError as error:
+    raise ValueError(
+        f"--beam_options {FLAGS.beam_options}: {error}; close the quotes."
+    ) from error
+  pipeline.check_beam()
+  start = time.monotonic()
+  with output.Folder(FLAGS.out, manifest.COMMAND, "--out", manifest.FILE,
+                     FLAGS.overwrite) as folder:
+    folder.remove(_REJECTED)
+    rejected = folder.claim(f"{_REJECTED}/")
+    with folder.staged(manifest.FILE) as stage:
+      plan = workers.make_plan(
+          FLAGS.log, click_logs.columns(), stage, rejected,
+          **click_logs.reading_options())
+      print(f"Preparing {len(plan.files)} files by {FLAGS.runner} ...",
+            flush=True)
+      found = pipeline.run(plan, FLAGS.runner, options)
+  print(f"{summary.to_text(found['summary'])}\n")
+  count = sum(found["summary"]["rejected"].values())
+  if count:
+    print(f"{rejected} lists the {count} rejected rows.\n")
+  num_shards = sum(map(len, found["shards"].values()))
+  print(f"The log is in {FLAGS.out}, {num_shards} shards; train from it by "
+        f"`ultra-tfr fit-log --prepared {FLAGS.out}`.")
+  click_logs.write_json({"summary": found["summary"]}, start)

@@ -1,0 +1,1 @@
+"""A click log that is grouped, split and measured already, as files."""
