@@ -31,19 +31,20 @@ _GOOD = {
                  "--model_dir=prepared-model", "--json=prepared.json"],
 }
 _BAD = {
-    "no columns": (_prepare("new")[:3], "flags? .*--(position|out|feedback)"),
+    "no columns": (["prepare-log", "--log=a.csv", *_COLUMNS[1:], "--out=new"],
+                   "--query must have a value"),
     "a wrong file": (_prepare("new", log="a.csv,wrong.csv"),
                      "wrong.csv: there is no column"),
     "too many rejected": (
         _prepare("new", "--max_rejected=0"),
-        r"3 of 2003 rows are rejected \(new/rejected lists them"),
+        r"3 of 2003 rows are rejected \(new/rejected/ lists them"),
     "out exists": (_prepare("prepared"), "--out: prepared already holds a res"),
     "quotes": (_prepare("new", "--beam_options='a"), "close the quotes"),
     "json over the log": (_prepare("new", "--json=a.csv"),
                           "--json a.csv would change a.csv"),
     "no prepared": (["fit-log", "--prepared=none", "--model_dir=new"],
                     "--prepared none: there is no such file or folder; give"),
-    "nothing prepared": (["fit-log", "--prepared=log", "--model_dir=new"],
+    "nothing prepared": (["fit-log", "--prepared=log", "--model_dir=other"],
                          "log: there is no manifest.json, so this is no --out"),
     "log and prepared": (
         ["fit-log", "--prepared=prepared", "--test=.2", "--model_dir=new"],

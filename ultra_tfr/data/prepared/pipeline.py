@@ -1,6 +1,7 @@
 """The workers of `prepare-log` on Apache Beam."""
 
 import functools
+import logging
 import os
 
 from ultra_tfr import output
@@ -12,12 +13,17 @@ _FOUND = "found"
 
 def check_beam():
   """Raises a `ValueError` if Apache Beam is not installed."""
+  # It warns of packages for clouds, which nobody asked for.
+  before = logging.root.manager.disable
+  logging.disable(logging.WARNING)
   try:
     import apache_beam  # noqa: F401
   except ImportError as error:
     raise ValueError(
         "`ultra-tfr prepare-log` needs Apache Beam, which cannot be imported "
         f"({error}); run: pip install 'ultra_tfr[beam]'") from error
+  finally:
+    logging.disable(before)
 
 
 def run(plan, runner, options):

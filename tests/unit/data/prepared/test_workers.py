@@ -194,5 +194,5 @@ def test_beam_does_the_same(paths, tmp_path):
     _check_is(log, manifest.read_prepared(plan.folder))
   with open(paths[1], "w", encoding="utf-8") as file:
     file.write("q,p\n1,2\n")
-  with pytest.raises(ValueError, match="1.csv: there is no column 'f_1'"):
+  with pytest.raises(ValueError, match="1.csv: there is no column 'c'"):
     pipeline.run(plan, "DirectRunner", [])
