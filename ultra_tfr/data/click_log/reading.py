@@ -206,8 +206,8 @@ class OpenedLog(NamedTuple):
     """Sees in the first values of a log which columns are texts."""
     undecided = self.reader.undecided()
     stored = sources.stored_kinds(log, undecided)
-    self.reader.learn(*sources.first_values(
-        log, undecided, stored, self.dialect), stored)
+    source, values = sources.first_values(log, undecided, stored, self.dialect)
+    self.reader.learn(source, values, stored)
 
 
 def open_log(log, columns, schema=None, positions=None, separator=None,
