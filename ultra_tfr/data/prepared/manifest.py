@@ -27,6 +27,7 @@ _FORM = {
         "requests": _COUNTS, "rows": _COUNTS, "rejected": _COUNTS,
         "rejected_values": {str: str}, "longest_request": int,
         "requests_of_one_row": int, "requests_without_feedback": int,
+        "informative_requests": int,
         "binary_feedback": bool, "positions": ([int], [str]),
         "by_position": {str: {
             "shown": [int], "with_feedback": [(float, None)],
