@@ -17,6 +17,8 @@ _COLUMNS = [
     "--timestamp=timestamp"]
 _TINY = ["--steps=4", "--validate_every=2", "--batch_size=64",
          "--hidden_units=8", "--relevance_units=8", "--seed=3"]
+# Without a bias to diagnose, which is what takes the time.
+_NAIVE = ["--method=naive-pairwise", "--steps=2"]
 
 
 def _prepare(out, *more, log="a.csv,b.csv"):
@@ -25,10 +27,15 @@ def _prepare(out, *more, log="a.csv,b.csv"):
 
 _GOOD = {
     "prepare": _prepare("prepared", "--json=prepare.json"),
-    "log": ["fit-log", "--log=a.csv,b.csv", *_COLUMNS, *_TINY,
-            "--model_dir=log", "--json=log.json"],
-    "prepared": ["fit-log", "--prepared=prepared", *_TINY,
-                 "--model_dir=prepared-model", "--json=prepared.json"],
+    "prepared": ["fit-log", "--prepared=prepared", *_TINY, *_NAIVE,
+                 "--model_dir=model", "--json=prepared.json"],
+}
+_BOTH = {
+    "prepare": _GOOD["prepare"],
+    **{name: ["fit-log", *log, *_TINY, f"--model_dir={name}",
+              f"--json={name}.json"] for name, log in (
+                  ("log", ["--log=a.csv,b.csv", *_COLUMNS]),
+                  ("shards", ["--prepared=prepared"]))},
 }
 _BAD = {
     "no columns": (["prepare-log", "--log=a.csv", *_COLUMNS[1:], "--out=new"],
@@ -44,8 +51,8 @@ _BAD = {
                           "--json a.csv would change a.csv"),
     "no prepared": (["fit-log", "--prepared=none", "--model_dir=new"],
                     "--prepared none: there is no such file or folder; give"),
-    "nothing prepared": (["fit-log", "--prepared=log", "--model_dir=other"],
-                         "log: there is no manifest.json, so this is no --out"),
+    "nothing prepared": (["fit-log", "--prepared=model", "--model_dir=other"],
+                         "model: there is no manifest.json, so this is no --o"),
     "log and prepared": (
         ["fit-log", "--prepared=prepared", "--test=.2", "--model_dir=new"],
         "--test is given beside --prepared, whose log is settled; leave"),
@@ -57,10 +64,7 @@ _BAD = {
 }
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory):
-  """What came of all calls."""
-  folder = tmp_path_factory.mktemp("calls")
+def _write_log(folder):
   table = click_logs.small()
   table = table.take(np.random.default_rng(0).permutation(len(table)))
   csv.write_csv(table[:900], folder / "a.csv")
@@ -68,6 +72,13 @@ def calls(tmp_path_factory):
   with open(folder / "b.csv", "a") as file:
     file.writelines(f'"x",{rank},"i","mobile",1,0,0\n'.replace("\n", ",,,\n")
                     for rank in range(3))
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+  """What came of all calls."""
+  folder = tmp_path_factory.mktemp("calls")
+  _write_log(folder)
   (folder / "wrong.csv").write_text("a,b\n1,2\n")
   bad = {name: words for name, (words, _) in _BAD.items()}
   return Calls(folder, {**_GOOD, **bad})
@@ -80,17 +91,26 @@ def test_preparing(calls):
   assert "prepared/rejected/ lists the 3 rejected rows." in text.splitlines()
   assert sorted({*os.listdir(calls.folder / "prepared")}) == [
       ".ultra_tfr.json", "manifest.json", "rejected", "shards"]
-  assert calls.json("prepare")["summary"] == calls.json("log")["summary"]
 
 
-def test_training_from_shards_is_training_from_the_log(calls):
+def test_training_from_shards(calls):
+  text, written = calls.out("prepared"), calls.json("prepared")
+  assert written["summary"] == calls.json("prepare")["summary"]
+  assert written["history"]["step"] == [2] and written["evaluation"]
+  assert "The ranking model is in model/model." in text.splitlines()
+
+
+@pytest.mark.slow
+def test_training_from_shards_is_training_from_the_log(tmp_path):
   """The same summary, training, curves, evaluation and diagnosis."""
-  log, prepared = calls.json("log"), calls.json("prepared")
+  _write_log(tmp_path)
+  calls = Calls(tmp_path, _BOTH)
+  log, prepared = calls.json("log"), calls.json("shards")
   for key in ("summary", "history", "validation", "bias", "evaluation",
               "diagnosis"):
     _check_close(log[key], prepared[key], key)
   with open(calls.folder / "log" / "log.json") as a, open(
-      calls.folder / "prepared-model" / "log.json") as b:
+      calls.folder / "shards" / "log.json") as b:
     assert json.load(a)["schema"] == json.load(b)["schema"]
 
 
