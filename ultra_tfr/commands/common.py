@@ -25,7 +25,7 @@ LETOR_FLAGS = ("non_finite", "index_base")
 
 
 def define_flags(hidden_units, steps, learning_rate, method,
-                 plot="the examination curves"):
+                 plot="examination curves and NDCG@10"):
   """Defines the flags that all training commands have.
 
   Args:
