@@ -11,6 +11,7 @@ _NAME = re.compile(
 _FILES = [
     *(program_files.ROOT / name for name in ("README.md", "CHANGELOG.md")),
     *sorted((program_files.ROOT / "docs").rglob("*.md")),
+    *sorted((program_files.ROOT / "docs").rglob("*.ipynb")),
     *sorted((program_files.ROOT / "examples").rglob("*.py")),
     *sorted((program_files.ROOT / "ultra_tfr").rglob("*.py")),
 ]
