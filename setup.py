@@ -61,7 +61,8 @@ setup(
         "numpy",
         "absl-py",
         "h5py",
-        "scikit-learn",
+        # Older ones do not pass `group` on in a search.
+        "scikit-learn>=1.6",
         "scipy",
         # Older ones unpickle what a Parquet file holds.
         "pyarrow>=14.0.1",

@@ -17,13 +17,17 @@ from ultra_tfr.version import __version__
 
 # Loaded on first use, since they bring readers, SciPy and plots.
 _ON_FIRST_USE = ("data", "evaluation", "experiments", "fit_log", "logged_order",
-                 "methods", "pipeline", "simulation", "trainer")
+                 "methods", "pipeline", "ranker", "simulation", "trainer")
+
+# A class that loads so, and its module: scikit-learn comes with it.
+_CLASSES_ON_FIRST_USE = {"UnbiasedRanker": "ranker"}
 
 # The name of this module in 0.1.0.
 counterfactual_metrics = metrics
 sys.modules[f"{__name__}.counterfactual_metrics"] = metrics
 
 __all__ = [
+    "UnbiasedRanker",
     "__version__",
     "baselines",
     "callbacks",
@@ -50,6 +54,9 @@ __all__ = [
 def __getattr__(name):
   if name in _ON_FIRST_USE:
     return importlib.import_module(f"{__name__}.{name}")
+  if name in _CLASSES_ON_FIRST_USE:
+    module = __getattr__(_CLASSES_ON_FIRST_USE[name])
+    return getattr(module, name)
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -62,7 +62,8 @@ parts = ("data", "evaluation", "experiments", "fit_log", "pipeline",
          "simulation")
 loaded = [part for part in parts if f"ultra_tfr.{part}" in sys.modules]
 assert not loaded, loaded
-assert "matplotlib" not in sys.modules
+assert not {"matplotlib", "sklearn"} & set(sys.modules)
+assert ultra_tfr.UnbiasedRanker is ultra_tfr.ranker.UnbiasedRanker
 for part in parts:
   getattr(ultra_tfr, part)
 import ultra_tfr.counterfactual_metrics

@@ -54,7 +54,30 @@ def score_frame(fitted: Any, frame: Any) -> Any:
     raise ValueError(
         f"`frame` must be a pandas DataFrame, but is {frame!r:.60}; `ultra-tfr "
         "score` takes files.")
-  scorer = _Scorer(fitted, frame, (), batches.make_dialect(
+  scorer = _score_all(fitted, frame, "frame")
+  return frame[[]].assign(**{SCORE: scorer.scores(), RANK: scorer.ranks()})
+
+
+def scores_of(fitted: Any, table: Any) -> np.ndarray:
+  """Scores of rows, all of which must be fit for it.
+
+  Args:
+    fitted: a `fit_log.training.FittedLog`.
+    table: a pandas `DataFrame` or a pyarrow table, with the columns of the
+      request and of the features.
+
+  Returns:
+    `[R]` float32.
+
+  Raises:
+    ValueError: if a column is missing, or a row cannot be scored.
+  """
+  return _score_all(fitted, table, "X").scores()
+
+
+def _score_all(fitted, table, name):
+  """A `_Scorer` that has scored all rows of an argument of that name."""
+  scorer = _Scorer(fitted, table, (), batches.make_dialect(
       None, None, None, fitted.schema))
   for _, rejected in scorer.batches():
     if rejected:
@@ -62,9 +85,9 @@ def score_frame(fitted: Any, frame: Any) -> Any:
       value, _ = scorer.examples.get(reason, (None, ""))
       shown = "" if value is None else f", such as {value!r:.60}"
       raise ValueError(
-          f"`frame`: row {row}, counted from 1, cannot be scored: {reason}"
+          f"`{name}`: row {row}, counted from 1, cannot be scored: {reason}"
           f"{shown}; mend it or leave it out.")
-  return frame[[]].assign(**{SCORE: scorer.scores(), RANK: scorer.ranks()})
+  return scorer
 
 
 def score_log(fitted: Any, log: Any, path: str,
