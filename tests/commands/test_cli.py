@@ -162,6 +162,7 @@ def test_model_dir_has_all(good, folder):
   assert (path / "model" / "saved_model.pb").is_file()
   assert (path / "checkpoints" / "best.index").is_file()
   assert list((path / "logs").rglob("events*"))
+  assert "--model_dir=" in (path / "flags.txt").read_text()
 
 
 def test_a_model_is_not_overwritten(good):

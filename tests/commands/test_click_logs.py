@@ -249,6 +249,17 @@ def test_fit(calls):
   assert "randomized" in written["diagnosis"]["contexts"]["mobile"]
 
 
+def test_the_folder_says_how_it_was_made(calls):
+  """It holds what --flagfile takes, and the manifest lists it."""
+  comment, *lines = (
+      calls.folder / "model" / "flags.txt").read_text().splitlines()
+  assert comment.startswith("# ultra-tfr fit-log, version ")
+  assert sorted(lines) == sorted(_GOOD["fit"][1:])
+  manifest = json.loads(
+      (calls.folder / "model" / ".ultra_tfr.json").read_text())
+  assert "flags.txt" in manifest["files"]
+
+
 def test_what_the_users_are_like_is_found_in_one_training(calls):
   written = calls.json("fit")
   assert written["method"] == "unbiased" == written["bias"]["method"]

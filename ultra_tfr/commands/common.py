@@ -12,12 +12,15 @@ from ultra_tfr import choices
 from ultra_tfr import output
 from ultra_tfr.settings import Settings
 from ultra_tfr.startup import lazy_module
+from ultra_tfr.version import __version__
 
 synthetic = lazy_module("ultra_tfr.data.synthetic")
 plots = lazy_module("ultra_tfr.evaluation.plots")
 methods = lazy_module("ultra_tfr.methods")
 
 FLAGS = flags.FLAGS
+# The flags of a run, in the folder that it writes.
+FLAGS_FILE = "flags.txt"
 # The flags that `define_training_flags` and `define_letor_flags` define.
 TRAINING_FLAGS = ("hidden_units", "relevance_units", "steps", "learning_rate",
                   "batch_size", "validate_every")
@@ -253,6 +256,39 @@ def check_outputs(names, inputs=()):
           f"--{name} {path} must be a file, but is a folder; add a file name.")
     output.check_is_no_input(f"--{name}", path, needed)
     needed.append(path)
+
+
+def flags_text(values, command):
+  """The flags that a command was given, as --flagfile takes them.
+
+  Args:
+    values: absl's `FlagValues`, parsed.
+    command: its name.
+
+  Returns:
+    A text, a line for each flag; those left out have their defaults.
+  """
+  lines = [f"# ultra-tfr {command}, version {__version__}"]
+  for name in values:
+    flag = values[name]
+    # A flag may have a short name, too.
+    if flag.present and flag.name == name and name != "flagfile":
+      line = flag.serialize()
+      can_be_read = line == line.strip() and len(line.splitlines()) == 1
+      lines.append(line if can_be_read else (
+          f"# Give --{name} anew: a line cannot hold {flag.value!r}."))
+  return "\n".join([*lines, ""])
+
+
+def write_flags(folder, command):
+  """Writes the flags of this run to its folder, so that it can be repeated.
+
+  Args:
+    folder: its `output.Folder`.
+    command: the name of the command.
+  """
+  with output.new_file(folder.claim(FLAGS_FILE)) as file:
+    file.write(flags_text(FLAGS, command))
 
 
 def give_results(results, seconds):

@@ -126,7 +126,8 @@ def _complete(world, runs):
       store.write(run, result)
 
   try:
-    with store.opened():
+    with store.opened() as opened:
+      common.write_flags(opened, "compare")
       failed = processes.execute(
           missing, functools.partial(comparison.execute, world), FLAGS.jobs,
           keep)

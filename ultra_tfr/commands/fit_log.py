@@ -71,6 +71,7 @@ def _fit(folder):
     # An older report would look like that of this model.
     folder.remove("report")
     served.save(folder)
+    common.write_flags(folder, "fit-log")
     results = {"method": served_name, "validation": served.validation,
                "click_prediction": served.click_prediction,
                "summary": log.summary,

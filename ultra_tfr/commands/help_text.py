@@ -54,8 +54,9 @@ def describe(command, summary, example, names):
     lines += ["", f"{title}:", *(_flag(FLAGS[name]) for name in members)]
   return "\n".join([
       *lines, "", "Lists are separated by commas. --flagfile=FILE reads flags "
-      "from a file, one", "a line; --verbosity=0 shows all that TensorFlow "
-      "says."])
+      "from a file, one", "a line, such as the flags.txt that fit-log, train "
+      "and compare leave in their", "folder; flags after it count more. "
+      "--verbosity=0 shows all that TensorFlow says."])
 
 
 def by_group(command, names):

@@ -124,6 +124,7 @@ def _train(seeds, folders):
         print(f"Training {name}, seed {seed} ...", flush=True)
         if folder is not None:
           runs.write_settings(folder, _settings(name, seed))
+          common.write_flags(folder, "train")
         outcome = run.run(
             name, task, settings, feedback=FLAGS.feedback, seed=seed,
             model_dir=folder, verbose=common.verbosity())
