@@ -1,9 +1,13 @@
 """The training loop that all methods share."""
 
 from collections.abc import Sequence
+import os
+from typing import Any
 
 import tensorflow as tf
 
+from ultra_tfr.evaluation import plots
+from ultra_tfr.layers import PositionBias
 from ultra_tfr.settings import Settings
 
 
@@ -34,3 +38,49 @@ def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
       dataset, steps_per_epoch=settings.steps_per_epoch,
       epochs=settings.steps // settings.steps_per_epoch,
       callbacks=[*callbacks], verbose=verbose).history
+
+
+def tensorboard(folder: str, layer: Any = None
+               ) -> list[tf.keras.callbacks.Callback]:
+  """Callbacks that write what TensorBoard shows of a training.
+
+  These are the values of each epoch as scalars. Of a layer that learns, a run
+  "curves" also has its curves by position as images, and for each hypothesis
+  about the users how much less likely it makes feedback than the likeliest one
+  does: `PositionBias.hypotheses()[name]["behind"]`.
+
+  Args:
+    folder: where the logs go.
+    layer: a layer that learns of positions, such as a `PositionBias`, or None.
+
+  Returns:
+    Keras callbacks, to come after those that put values into the logs.
+  """
+  callbacks = [tf.keras.callbacks.TensorBoard(folder, write_graph=False)]
+  if layer is not None:
+    callbacks.append(_CurvesOfEpochs(os.path.join(folder, "curves"), layer))
+  return callbacks
+
+
+class _CurvesOfEpochs(tf.keras.callbacks.Callback):
+  """Writes what a layer has learned at the end of each epoch."""
+
+  def __init__(self, folder, layer):
+    super().__init__()
+    self._layer, self._folder = layer, folder
+
+  def on_epoch_end(self, epoch, logs=None):
+    del logs
+    # Opened anew each time, so that nothing is lost if the process is killed.
+    writer = tf.summary.create_file_writer(
+        self._folder, filename_suffix=f".{epoch}")
+    with writer.as_default(step=epoch):
+      for name, table in self._layer.curves().items():
+        curves = {f"context {context}" if len(table) > 1 else name: curve
+                  for context, curve in enumerate(table)}
+        image = tf.image.decode_png(plots.curves_png(curves))
+        tf.summary.image(name, image[tf.newaxis])
+      if isinstance(self._layer, PositionBias):
+        for name, found in self._layer.hypotheses().items():
+          tf.summary.scalar(f"log_likelihood_behind/{name}", found["behind"])
+    writer.close()

@@ -1,5 +1,6 @@
 """Plots of results, as PNG or any format that matplotlib writes."""
 
+import io
 import os
 
 from matplotlib import figure
@@ -43,24 +44,48 @@ def plot_examination(path, estimated, true_examination=None, title=None,
                         layout="constrained")
   axes, *others = chart.subplots(
       1, 1 if ndcg is None else 2, squeeze=False)[0]
-  if true_examination is not None:
-    axes.plot(range(1, len(true_examination) + 1), true_examination,
-              color="black", linewidth=2, label="true")
-  for name, curve in estimated.items():
-    axes.plot(range(1, len(curve) + 1), curve, marker="o", markersize=4,
-              linestyle="--", label=name)
-  axes.set_xlabel("display position")
+  _draw_curves(axes, estimated, true_examination)
   axes.set_ylabel("examination, relative to position 1")
-  axes.set_ylim(bottom=0)
-  axes.xaxis.get_major_locator().set_params(integer=True)
-  axes.grid(alpha=0.3)
-  for text in axes.legend().get_texts():
-    text.set_parse_math(False)
   if title:
     axes.set_title(title, parse_math=False)
   if others:
     _draw_ndcg(others[0], ndcg)
   _save(chart, path)
+
+
+def curves_png(curves):
+  """A picture of curves by display position.
+
+  Args:
+    curves: a dict from name to `[K]`.
+
+  Returns:
+    The bytes of a PNG file.
+
+  >>> curves_png({"examination": [1.0, 0.6]})[1:4]
+  b'PNG'
+  """
+  file = io.BytesIO()
+  chart = figure.Figure(figsize=(6, 4), layout="constrained")
+  _draw_curves(chart.subplots(), curves)
+  chart.savefig(file, format="png")
+  return file.getvalue()
+
+
+def _draw_curves(axes, curves, true_curve=None):
+  """Curves by position, whose names are shown as they are."""
+  if true_curve is not None:
+    axes.plot(range(1, len(true_curve) + 1), true_curve,
+              color="black", linewidth=2, label="true")
+  for name, curve in curves.items():
+    axes.plot(range(1, len(curve) + 1), curve, marker="o", markersize=4,
+              linestyle="--", label=name)
+  axes.set_xlabel("display position")
+  axes.set_ylim(bottom=0)
+  axes.xaxis.get_major_locator().set_params(integer=True)
+  axes.grid(alpha=0.3)
+  for text in axes.legend().get_texts():
+    text.set_parse_math(False)
 
 
 def _draw_ndcg(axes, ndcg):

@@ -129,8 +129,7 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
     # epoch begins with, and must find the restored ones.
     callbacks = [
         *validators, checkpoints.Backup(folder), *callbacks,
-        tf.keras.callbacks.TensorBoard(
-            os.path.join(folder, "logs"), write_graph=False)]
+        *trainer.tensorboard(os.path.join(folder, "logs"), bias)]
   trainer.fit(
       model, loss,
       task.stream.dataset(settings.batch_size, method.learn_from,

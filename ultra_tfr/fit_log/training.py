@@ -245,8 +245,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   callbacks.append(keeper)
   if logs_folder is not None:
     # After `KeepBest`, which puts the validation result into the logs.
-    callbacks.append(
-        tf.keras.callbacks.TensorBoard(logs_folder, write_graph=False))
+    callbacks += trainer.tensorboard(logs_folder, bias)
   dataset = log.parts["train"].dataset(settings.batch_size, seed)
   has_weights = log.columns.weight is not None
 
