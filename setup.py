@@ -43,7 +43,15 @@ setup(
     description="Unbiased learning to rank for TensorFlow Ranking",
     long_description=_read("README.md"),
     long_description_content_type="text/markdown",
+    author="The ultra_tfr authors",
     license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords=["learning to rank", "unbiased", "position bias", "click models",
+              "recommender systems", "TensorFlow Ranking"],
+    project_urls={
+        "Paper": "https://arxiv.org/abs/2111.12929",
+        "TensorFlow Ranking": "https://github.com/tensorflow/ranking",
+    },
     packages=find_packages(include=["ultra_tfr", "ultra_tfr.*"]),
     py_modules=["ultra_tfr_start"],
     package_data={"ultra_tfr": ["py.typed"]},
@@ -80,9 +88,15 @@ setup(
         "console_scripts": ["ultra-tfr = ultra_tfr_start:run"],
     },
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         *(f"Programming Language :: Python :: 3.{minor}"
           for minor in range(9, 14)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Information Analysis",
+        "Typing :: Typed",
     ],
 )
