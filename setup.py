@@ -75,6 +75,7 @@ setup(
         # Older ones unpickle what a Parquet file holds.
         "pyarrow>=14.0.1",
         "matplotlib",
+        "tqdm",
     ],
     extras_require={
         "beam": [_BEAM],

@@ -1,5 +1,6 @@
 """Flags and steps of the commands that read a click log."""
 
+import contextlib
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 diagnosis = lazy_module("ultra_tfr.fit_log.diagnosis")
 report = lazy_module("ultra_tfr.fit_log.report")
 training = lazy_module("ultra_tfr.fit_log.training")
+tqdm = lazy_module("tqdm")
 
 FLAGS = flags.FLAGS
 
@@ -206,9 +208,11 @@ def read(folder):
       --rejected names a file.
   """
   rejected = _rejected_file(folder)
-  return _shown(reading.read_click_log(
-      FLAGS.log, columns(), rejected_file=rejected, progress=Progress(),
-      **reading_options()), rejected)
+  with progress() as shown:
+    log = reading.read_click_log(
+        FLAGS.log, columns(), rejected_file=rejected, progress=shown,
+        **reading_options())
+  return _shown(log, rejected)
 
 
 def read_prepared():
@@ -247,10 +251,12 @@ def read_for(schema, valid, test, folder=None):
     folder: as in `read`, or None.
   """
   rejected = _rejected_file(folder)
-  log = _shown(reading.read_click_log(
-      FLAGS.log, schema=schema, max_items=FLAGS.max_items, valid=valid,
-      test=test, max_rejected=FLAGS.max_rejected, rejected_file=rejected,
-      progress=Progress(), **dialect()), rejected)
+  with progress() as shown:
+    log = reading.read_click_log(
+        FLAGS.log, schema=schema, max_items=FLAGS.max_items, valid=valid,
+        test=test, max_rejected=FLAGS.max_rejected, rejected_file=rejected,
+        progress=shown, **dialect())
+  _shown(log, rejected)
   training.check_memory(log, 1)
   return log
 
@@ -391,7 +397,24 @@ def _shown(log, rejected_file):
   return log
 
 
-class Progress:
+@contextlib.contextmanager
+def progress():
+  """Shows how far the reading of --log is: on a terminal how long it may take.
+
+  Yields:
+    A function of the number of rows so far.
+  """
+  if not common.verbosity():
+    yield _Lines()
+    return
+  # Of files of text the number of rows is a guess, and so is the time left.
+  with tqdm.tqdm(total=sources.estimate_rows(FLAGS.log), desc="Reading",
+                 unit=" rows", unit_scale=True, leave=False,
+                 file=sys.stdout) as bar:
+    yield lambda num_rows: bar.update(num_rows - bar.n)
+
+
+class _Lines:
   """Prints every 5 seconds how many rows were read."""
 
   def __init__(self):

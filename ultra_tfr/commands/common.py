@@ -52,7 +52,8 @@ def define_run_flags():
   flags.DEFINE_integer("seed", 0, "Seed of all that is random.", lower_bound=0)
   flags.DEFINE_boolean(
       "progress", None,
-      "Progress bars; by default if the output goes to a terminal.")
+      "Progress bars with the time left; by default if the output goes to a "
+      "terminal.")
 
 
 def define_training_flags(hidden_units, steps, learning_rate):

@@ -40,10 +40,12 @@ def main():
   click_logs.check_files([FLAGS.model_dir], ("out", "json", "rejected"))
   new_rows.check_ending("--out", FLAGS.out)
   start = time.monotonic()
-  found = new_rows.score_log(
-      training.load(FLAGS.model_dir), FLAGS.log, FLAGS.out, FLAGS.keep,
-      max_rejected=FLAGS.max_rejected, rejected_file=FLAGS.rejected,
-      progress=click_logs.Progress(), **click_logs.dialect())
+  fitted = training.load(FLAGS.model_dir)
+  with click_logs.progress() as shown:
+    found = new_rows.score_log(
+        fitted, FLAGS.log, FLAGS.out, FLAGS.keep,
+        max_rejected=FLAGS.max_rejected, rejected_file=FLAGS.rejected,
+        progress=shown, **click_logs.dialect())
   for reason, count in found["rejected"].items():
     print(f"rejected: {count} rows, {output.printable(reason)}")
   print(f"{FLAGS.out} has {found['rows']} rows of {found['requests']} "
