@@ -29,9 +29,9 @@ def debiased_feedback(
 
   Args:
     position_bias: a `PositionBias`.
-    feedback: `[B, L]`, as `unpack_feedback` gives it, and so are the others.
-    positions: `[B, L]`.
-    contexts: `[B, L]`.
+    feedback: `[B, L]`, as `feedback.unpack_feedback` gives it.
+    positions: `[B, L]`, likewise.
+    contexts: `[B, L]` or None, likewise.
     has_noise: whether p0 is subtracted, if the layer has it. It is a chance of
       a click, so then feedback must be 0 or 1, or a mean of such values.
     max_weight: cap of the weights relative to position 1, or None.
@@ -94,10 +94,10 @@ def check_known_trust(trust_bias: Optional[str], examination: Any,
   """Raises a `ValueError` if the arguments of a layer do not fit.
 
   Args:
-    trust_bias: of a `PositionBias`, and so are the others.
-    examination: what is known, or None.
-    trust_positive: what is known, or None.
-    trust_negative: what is known, or None.
+    trust_bias: as in `PositionBias`.
+    examination: as in `PositionBias`.
+    trust_positive: as in `PositionBias`.
+    trust_negative: as in `PositionBias`.
   """
   if (trust_positive is None) != (trust_negative is None):
     raise ValueError(
@@ -149,9 +149,9 @@ def known_arguments(layer: Any, trust_bias: Optional[str],
 
   Args:
     layer: the other `PositionBias`.
-    trust_bias: what the new one is given beside it, and so are the others.
-    trust_positive: see `trust_bias`.
-    trust_negative: see `trust_bias`.
+    trust_bias: the argument that the new layer is given beside `layer`.
+    trust_positive: likewise.
+    trust_negative: likewise.
 
   Returns:
     A tuple of `examination`, `trust_bias`, `trust_positive` and

@@ -438,7 +438,7 @@ def build_log_model(statistics, num_heads=1, hidden_units=(128, 64),
 
   Returns:
     A Keras model from a dict of `"numeric"` `[B, L, F]` and `"texts"`
-    `[B, L, S]`, those that there are, as `build_model` makes it.
+    `[B, L, S]`, without a key that has no feature, to what `build_model` says.
 
   Raises:
     ValueError: if there is no feature.

@@ -181,10 +181,10 @@ def compare(totals, baseline, *, level=0.9, replicates=200, seed=0):
 
   Args:
     totals: `LogTotals` of the ranker.
-    baseline: that of the other: the same settings, updated with the same log.
-    level: as in `summarize`, and so are the others.
-    replicates: a number.
-    seed: an int.
+    baseline: `LogTotals` of the other, with the same settings and log.
+    level: as in `summarize`.
+    replicates: as in `summarize`.
+    seed: as in `summarize`.
 
   Returns:
     A dict of `Estimate` of the differences, by name; without intervals where

@@ -182,7 +182,7 @@ class _Scorer:
   """Scores rows batch after batch.
 
   Args:
-    fitted: as in `score_log`, and so are the others.
+    fitted: a `fit_log.training.FittedLog`.
     log: files, or a table.
     keep: names of columns.
     dialect: `Dialect`.

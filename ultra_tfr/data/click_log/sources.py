@@ -107,7 +107,7 @@ def in_memory(log):
     may do so only once; other logs, also a pandas `DataFrame`, as they are.
 
   Raises:
-    ValueError: if the stream is none of a table.
+    ValueError: if the stream does not give a table.
 
   >>> in_memory(pa.table({"q": [1, 2]}).to_reader()).num_rows
   2
