@@ -11,13 +11,13 @@ Command (about 20 seconds on two cores):
 
 Expected output:
 
-    step 200: NDCG@10 on true labels 0.547
-    step 400: NDCG@10 on true labels 0.655
-    step 600: NDCG@10 on true labels 0.729
+    step 200: NDCG@10 on true labels 0.815
+    step 400: NDCG@10 on true labels 0.813
+    step 600: NDCG@10 on true labels 0.802
     examination, true:      [1.   0.9  0.71 0.5  0.41]
     examination, estimated: [1.   0.8  0.52 0.35 0.27]
 
-Both come closer with more queries and steps: `ultra-tfr demo` has them.
+The curve comes closer with more queries and steps: `ultra-tfr demo` has them.
 """
 
 import ultra_tfr
