@@ -352,9 +352,11 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
   averages = {
       key: average_statistics(value, sums[key], num_batches, mean_alpha)
       for key, value in averages.items()}
-  # `unit` is what a single new observation counts for in `seen`.
+  # `unit` is what a single new observation counts for in `seen`, `averages` of
+  # sums a batch, however many batches come at once.
+  unit_of_average = mean_alpha / num_batches
   if rule.averaging == "statistics":
-    seen, rate, unit = averages, tf.ones_like(alpha), mean_alpha
+    seen, rate, unit = averages, tf.ones_like(alpha), unit_of_average
   else:
     seen, rate, unit = sums, alpha, 1.0
   state = dict(state, num_updates=step + num_batches)
@@ -366,7 +368,7 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
       shrinkage.shrink_to_position, num_distances=rule.num_distances)
   updates = _examination_step(
       rule, state, shrink(seen["pointwise"], rule.smoothing * unit),
-      shrink(averages["pointwise"], rule.smoothing * mean_alpha), rate,
+      shrink(averages["pointwise"], rule.smoothing * unit_of_average), rate,
       in_warmup, rule.prior_clicks * unit)
   if rule.examination_is_fixed:
     # theta- depends on the items and their feedback, so it cannot be given.

@@ -253,3 +253,22 @@ def test_an_empty_batch_changes_nothing_and_nothing_is_nan():
         if key != "num_updates":
           np.testing.assert_allclose(
               state[key].numpy(), value.numpy(), rtol=1e-6)
+
+
+def test_pseudo_observations_count_alike_however_many_batches_come_at_once():
+  """With one update for five batches the prior counted five times."""
+  rule = _rule(trust_bias="position", prior_clicks=20.0)
+  state = {name: value for name, value in _state().items()
+           if not name.startswith(("trust", "examination_un"))}
+  averages = {"pointwise": tf.zeros([K, examination.NUM_STATISTICS])}
+  sums = {"pointwise": tf.constant(_pointwise(), tf.float32),
+          "calibration": tf.zeros([em.NUM_SUMS])}
+  one_by_one, rates = (state, averages), (0.05, 0.05, 0.0)
+  for _ in range(5):
+    one_by_one = em.m_step(rule, *one_by_one, sums, tf.constant(1.0), *rates)
+  at_once = em.m_step(
+      rule, state, averages, {key: 5 * value for key, value in sums.items()},
+      tf.constant(5.0), *rates)
+  for name in ("examination", "click_irrelevant"):
+    np.testing.assert_allclose(
+        at_once[0][name], one_by_one[0][name], rtol=1e-5)
