@@ -212,7 +212,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       metric = lambda_pair_weights(
           self.lambda_weight, batch.feedback, step.scores, batch.positions,
           batch.mask, linear_gain=self.options.feedback == "graded")
-      weights, own = weights * metric, own * metric
+      weights, own, cut = weights * metric, own * metric, cut * metric
     return tf.stop_gradient(weights), own, cut
 
   def _options(self):

@@ -33,16 +33,15 @@ class _PointwiseLoss(base.LearningLoss):
         batch.mask, self.position_bias.relevance_logits(batch.heads)[0])
     step = e_step.EStep(batch._replace(heads=[batch.heads[0], logits]),
                         self.position_bias, self._e_step_options())
-    # There are no pairs, and so no weights of pairs to count.
-    none = tf.zeros([])
-    return base.Learned(self._losses(batch, step, logits), step.sums,
-                        count(step.is_greater), none, none)
+    losses, weight, cut = self._losses(batch, step, logits)
+    return base.Learned(
+        losses, step.sums, count(step.is_greater), weight, cut)
 
   def _e_step_options(self):
     return e_step.Options()
 
   def _losses(self, batch, step, logits):
-    """Losses per item, `[B, L]`."""
+    """Losses per item, `[B, L]`, the weight of clicks, and what was clipped."""
     raise NotImplementedError
 
 
@@ -76,6 +75,8 @@ class RegressionEMLoss(_PointwiseLoss):
   0.6931
   """
 
+  has_weights = False
+
   def __init__(self, position_bias, *, targets="expected", seed=None,
                reduction=tf.keras.losses.Reduction.AUTO,
                name="regression_em_loss"):
@@ -88,7 +89,8 @@ class RegressionEMLoss(_PointwiseLoss):
 
   def _losses(self, batch, step, logits):
     del batch, logits  # The step has them.
-    return step.head_losses()
+    none = tf.zeros([])
+    return step.head_losses(), none, none
 
   def _options(self):
     return {"targets": self._targets, "seed": self._seed}
@@ -148,11 +150,13 @@ class AffineCorrectionLoss(_PointwiseLoss):
     clicked = batch.feedback > 0
     relevant, irrelevant, _ = self.position_bias.click_parameters(
         batch.slots, clicked)
-    corrected = counterfactual.relevance_estimates(
-        tf.cast(clicked, tf.float32), batch.mask, relevant[0], irrelevant[0],
-        max_weight=self._max_weight)[0]
-    return tf.nn.sigmoid_cross_entropy_with_logits(
-        tf.stop_gradient(corrected), logits)
+    clicks = tf.cast(clicked, tf.float32)
+    corrected, weights, cut = counterfactual.relevance_estimates(
+        clicks, batch.mask, relevant[0], irrelevant[0],
+        max_weight=self._max_weight)
+    return (tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.stop_gradient(corrected), logits), tf.reduce_sum(clicks * weights),
+            tf.reduce_sum(cut))
 
   def _options(self):
     return {"max_weight": self._max_weight}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import baseline_oracles
 import oracles
+from ultra_tfr import base
 from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
 from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.callbacks import PropensityEM
@@ -83,9 +84,10 @@ def test_the_statistics_of_em_are_those_of_the_loop(loss_class):
   np.testing.assert_allclose(
       found["pointwise"][:, :4], np.array(expected)[:, :4], rtol=1e-4)
   assert found["counters"][0] == 1
-  # Pairs count for the callback's warning, though there are no weights.
+  # Pairs count for the callback's warning, also where there are no weights.
   assert found["counters"][2] > 0
-  assert not found["counters"][3:].numpy().any()
+  assert (found["counters"][base.WEIGHT] > 0) == loss_class.has_weights
+  assert found["counters"][base.CLIPPED] == 0
 
 
 def test_the_gradient_of_regression_em_is_that_of_a_fixed_posterior():
@@ -242,3 +244,24 @@ def test_the_callback_finds_the_layer_and_saves_it(loss_class, tmp_path):
 def test_bad_arguments(make, message):
   with pytest.raises(ValueError, match=message):
     make()
+
+
+def test_what_the_cap_of_affine_weights_takes_away_is_counted():
+  """`weight_clipped` in the logs was always 0."""
+  bias = PositionBias(2, trust_bias="position", initial_examination=[.8, .2])
+  loss = AffineCorrectionLoss(bias, max_weight=2.0)
+  bias.start_collecting()
+  loss([[1.0, 1.0], [1.0, 0.0]], tf.zeros([2, 2]))
+  counters = bias.take_sums()["counters"].numpy()
+  weights = [1 / (.98 * .8), 1 / (.98 * .2)]  # p0 is .02 p1.
+  np.testing.assert_allclose(
+      counters[base.WEIGHT], 2 * weights[0] + 2.0, rtol=1e-5)
+  np.testing.assert_allclose(counters[base.CLIPPED], weights[1] - 2, rtol=1e-5)
+
+
+def test_a_loss_without_weights_says_nothing_of_them():
+  model = tf.keras.Sequential([tf.keras.layers.Reshape([2])])
+  model.compile("sgd", RegressionEMLoss(PositionBias(2, trust_bias=None)))
+  history = model.fit(tf.zeros([2, 2]), tf.constant([[1.0, 0.0]] * 2),
+                      verbose=0, callbacks=[PropensityEM()]).history
+  assert "examination_2" in history and "weight_clipped" not in history
