@@ -10,7 +10,10 @@ Command (about a quarter of an hour on two quiet cores):
 
     python examples/benchmarks/step_time.py
 
-Expected output: the table of examples/benchmarks/README.md.
+Expected output: a Markdown table that grows by a row for each setting. For one
+of them:
+
+    python examples/benchmarks/step_time.py --list_sizes=10 --towers=128-64
 """
 
 import statistics
