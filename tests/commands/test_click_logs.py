@@ -316,7 +316,8 @@ def test_without_validation_the_same_is_trained(calls):
 
 def test_files_of_a_fit(calls):
   assert _files(calls, "model") == [
-      "log.json", "logs", "model", "report", "training_model.keras"]
+      "flags.txt", "log.json", "logs", "model", "report",
+      "training_model.keras"]
   assert _files(calls, "model/report") == [
       "curves.png", "diagnosis.json", "history.png", "rates.png",
       "report.html", "swaps.png"]
@@ -333,7 +334,7 @@ def test_without_bias(calls):
   assert "diagnosis" not in written
   assert list(written["evaluation"]) == ["logged order", "naive-pairwise"]
   assert _files(calls, "naive") == [
-      "log.json", "logs", "model", "training_model.keras"]
+      "flags.txt", "log.json", "logs", "model", "training_model.keras"]
   assert "Diagnosing" not in calls.out("naive")
   assert "naive-pairwise estimates no bias: the feedback is taken as it is" in (
       calls.out("naive"))

@@ -76,11 +76,13 @@ def _files(folder):
 
 
 def _logged(folder):
-  """Tag -> values of the TensorBoard logs."""
+  """Tag -> numbers of the TensorBoard logs."""
   values = {}
   for path in _files(folder):
     for event in tf.compat.v1.train.summary_iterator(str(path)):
       for value in event.summary.value:
+        if value.metadata.plugin_data.plugin_name == "images":
+          continue
         values.setdefault(value.tag, []).append(
             float(tf.make_ndarray(value.tensor)) if value.HasField("tensor")
             else value.simple_value)

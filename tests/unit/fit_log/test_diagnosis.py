@@ -108,7 +108,7 @@ def test_swaps_of_an_easy_log(found):
 
 def test_an_easy_log_has_no_warnings(found):
   assert not found.warnings
-  assert any(re.match("At each position at least [0-9]+ items", text)
+  assert any(re.match("At each position at least [0-9]+ clicks", text)
              for text in found.sentences)
   assert 0.05 < found.logger_strength["value"] < 0.4
 

@@ -69,7 +69,8 @@ def _made(contexts, positions, trust=False):
       effective_sample_size=2.0, weight_clipped=None,
       sentences=[f"It is {name}." for name in contexts],
       warnings=[f"Beware of {name}." for name in contexts])
-  cells = {"rows": [1] * size, "with_feedback": value, "feedback": value}
+  cells = {"shown": [1] * size, "clicked": [1] * size, "with_feedback": value,
+           "mean_feedback": value}
   return found, {**click_logs.easy()[0].summary, "positions": positions,
                  "by_position": {name: cells for name in contexts}}
 

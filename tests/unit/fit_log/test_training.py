@@ -90,7 +90,8 @@ def test_what_comes_out(method, feedback, features, context, valid, tmp_path):
   assert all(len(values) == 2 for values in fitted.history.values())
   json.dumps([fitted.history, fitted.schema], allow_nan=False)
   logs = {path.parent.name for path in tmp_path.rglob("events*")}
-  assert logs == ({"train", "validation"} if valid else {"train"})
+  assert logs == {"train", *(["validation"] * bool(valid)),
+                  *(["curves"] * has_bias)}
   if not has_bias:
     assert fitted.bias is None
     return
