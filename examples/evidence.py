@@ -9,11 +9,11 @@ harvesting, which needs items that moved and no model. "Debiased" are the logs
 in which the fit predicts held-out clicks better than click rates do; in the
 others `ultra-tfr fit-log` serves a ranker without debiasing, and says so.
 
-Command (about half an hour on one core):
+Command (about ten minutes on one core):
 
-    python examples/evidence.py > examples/results/evidence.md
+    python examples/evidence.py
 
-Expected output: the table in that file.
+Expected output: the table of examples/results/evidence.md.
 """
 
 import collections

@@ -150,8 +150,8 @@ def test_what_was_only_for_resuming_is_removed(calls):
   calls.out("last")
   for name in ("whole", "m"):
     assert sorted(os.listdir(calls.folder / name / "unbiased")) == [
-        ".ultra_tfr.json", "checkpoints", "logs", "model", "result.json",
-        "settings.json"]
+        ".ultra_tfr.json", "checkpoints", "flags.txt", "logs", "model",
+        "result.json", "settings.json"]
 
 
 @pytest.mark.slow
