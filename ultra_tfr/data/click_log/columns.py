@@ -158,7 +158,8 @@ class LogColumns:
       if column not in available:
         raise ValueError(
             f"The log has no column {column!r}, which `{role}` names; its "
-            f"columns are {', '.join(available)}.")
+            # A stray quotation mark makes rows part of a name.
+            f"columns are {' '.join(', '.join(available).split())}.")
     roles = {elwc_rows.RECORD: "query", elwc_rows.PLACE: "position", **roles}
     chosen = set()
     for pattern in self.features:
