@@ -74,7 +74,8 @@ class UnbiasedRanker(base.BaseEstimator):
     relevance_units: of the tower that estimates relevance, which is not served.
     steps: batches to train on; None for ten passes over the log, but at least
       200 batches and at most 3000.
-    batch_size: requests in a batch.
+    batch_size: requests in a batch; None for 256, or a thirty-second of a
+      smaller log, but at least 8.
     learning_rate: of Adam at the start; it falls to 0 by a cosine.
     validate_every: steps between two validations.
     valid: share of the requests by which the checkpoint is chosen, and the
@@ -114,7 +115,7 @@ class UnbiasedRanker(base.BaseEstimator):
                hidden_units: tuple[int, ...] = (128, 64),
                relevance_units: tuple[int, ...] = _DEFAULT.relevance_units,
                steps: Optional[int] = None,
-               batch_size: int = _DEFAULT.batch_size,
+               batch_size: Optional[int] = None,
                learning_rate: float = 2e-3,
                validate_every: int = _DEFAULT.validate_every,
                valid: float = 0.1, num_positions: Optional[int] = None,
@@ -176,12 +177,14 @@ class UnbiasedRanker(base.BaseEstimator):
         table, columns, valid=self.valid, test=0, max_rejected=0,
         num_positions=self.num_positions) as log:
       training.check_can_teach(log)
+      num_requests = len(log.parts["train"])
+      batch_size = self.batch_size or training.default_batch_size(num_requests)
       steps = self.steps or training.default_steps(
-          len(log.parts["train"]), self.batch_size, self.validate_every)
+          num_requests, batch_size, self.validate_every)
       settings = Settings(
           hidden_units=tuple(self.hidden_units),
           relevance_units=tuple(self.relevance_units),
-          batch_size=self.batch_size, steps=steps,
+          batch_size=batch_size, steps=steps,
           learning_rate=self.learning_rate, validate_every=self.validate_every)
       self.fitted_ = training.fit(
           log, method, settings, seed=self._seed(),
