@@ -6,9 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ultra_tfr.evaluation import plots
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.settings import Settings
+from ultra_tfr.startup import lazy_module
+
+# It loads matplotlib, which a training without logs does not need.
+plots = lazy_module("ultra_tfr.evaluation.plots")
 
 
 def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
