@@ -241,7 +241,7 @@ def _check_there(available, names, who):
   if missing:
     raise ValueError(
         f"The log has no column {', '.join(map(repr, missing))}, which {who}; "
-        f"its columns are {', '.join(available)}.")
+        f"its columns are {batches.in_one_line(available)}.")
 
 
 def _score(model, numeric, texts):

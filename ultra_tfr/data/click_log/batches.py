@@ -149,6 +149,17 @@ def open_stream(path):
   return pa.input_stream(path, _PACKINGS.get(split_ending(path)[1]))
 
 
+def in_one_line(names):
+  """Names of columns for a message.
+
+  A stray quotation mark in the header of a CSV file makes rows part of a name.
+
+  >>> in_one_line(["a", "b\\n1,2"])
+  'a, b 1,2'
+  """
+  return " ".join(", ".join(names).split())
+
+
 def check_names(source, available, names):
   """Raises a `ValueError` unless each name is the name of one column."""
   for name in names:
@@ -156,7 +167,7 @@ def check_names(source, available, names):
     if count == 0:
       raise ValueError(
           f"{source}: there is no column {name!r}, which the first file of the "
-          f"log has; its columns are {', '.join(available)}.")
+          f"log has; its columns are {in_one_line(available)}.")
     if count > 1:
       raise ValueError(
           f"{source}: {count} columns are named {name!r}; rename all but one.")

@@ -7,6 +7,7 @@ from typing import Callable
 from typing import Optional
 from typing import Union
 
+from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import elwc_rows
 from ultra_tfr.data.click_log.expressions import Expression
 
@@ -158,8 +159,7 @@ class LogColumns:
       if column not in available:
         raise ValueError(
             f"The log has no column {column!r}, which `{role}` names; its "
-            # A stray quotation mark makes rows part of a name.
-            f"columns are {' '.join(', '.join(available).split())}.")
+            f"columns are {batches.in_one_line(available)}.")
     roles = {elwc_rows.RECORD: "query", elwc_rows.PLACE: "position", **roles}
     chosen = set()
     for pattern in self.features:

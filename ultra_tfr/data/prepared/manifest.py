@@ -30,7 +30,7 @@ _FORM = {
         "informative_requests": int,
         "binary_feedback": bool, "positions": ([int], [str]),
         "by_position": {str: {
-            "shown": [int], "with_feedback": [(float, None)],
+            "shown": [int], "clicked": [int], "with_feedback": [(float, None)],
             "mean_feedback": [(float, None)]}},
         "numeric_features": [str], "text_features": [str], "mixed": dict,
         "missing": {str: float}},
