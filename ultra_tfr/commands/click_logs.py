@@ -16,6 +16,7 @@ columns_lib = lazy_module("ultra_tfr.data.click_log.columns")
 manifest = lazy_module("ultra_tfr.data.prepared.manifest")
 reading = lazy_module("ultra_tfr.data.click_log.reading")
 sources = lazy_module("ultra_tfr.data.click_log.sources")
+summary_lib = lazy_module("ultra_tfr.data.click_log.summary")
 click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 diagnosis = lazy_module("ultra_tfr.fit_log.diagnosis")
 report = lazy_module("ultra_tfr.fit_log.report")
@@ -389,12 +390,22 @@ def _rejected_file(folder):
 
 
 def _shown(log, rejected_file):
-  count = sum(log.summary["rejected"].values())
-  print(f"{log.summary_text()}\n")
-  if count and rejected_file:
-    print(f"{rejected_file} lists the {count} rejected rows.\n")
-  sys.stdout.flush()
+  show_summary(log.summary, rejected_file)
   return log
+
+
+def show_summary(summary, rejected):
+  """Prints the summary of a log, and where its rejected rows are.
+
+  Args:
+    summary: of a `ClickLog`.
+    rejected: the file or folder that lists them, or None.
+  """
+  count = sum(summary["rejected"].values())
+  print(f"{summary_lib.to_text(summary)}\n")
+  if count and rejected:
+    print(f"{rejected} lists the {count} rejected rows.\n")
+  sys.stdout.flush()
 
 
 @contextlib.contextmanager

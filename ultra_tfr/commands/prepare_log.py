@@ -11,7 +11,6 @@ from ultra_tfr.startup import lazy_module
 
 manifest = lazy_module("ultra_tfr.data.prepared.manifest")
 pipeline = lazy_module("ultra_tfr.data.prepared.pipeline")
-summary = lazy_module("ultra_tfr.data.click_log.summary")
 workers = lazy_module("ultra_tfr.data.prepared.workers")
 
 FLAGS = flags.FLAGS
@@ -61,10 +60,7 @@ def main():
       print(f"Preparing {len(plan.files)} files by {FLAGS.runner} ...",
             flush=True)
       found = pipeline.run(plan, FLAGS.runner, options)
-  print(f"{summary.to_text(found['summary'])}\n")
-  count = sum(found["summary"]["rejected"].values())
-  if count:
-    print(f"{rejected} lists the {count} rejected rows.\n")
+  click_logs.show_summary(found["summary"], rejected)
   num_shards = sum(map(len, found["shards"].values()))
   print(f"The log is in {FLAGS.out}, {num_shards} shards; train from it by "
         f"`ultra-tfr fit-log --prepared {FLAGS.out}`.")
