@@ -33,6 +33,12 @@ _PEERS = [
     'xgboost>=2.1,<4; sys_platform == "darwin"',
 ]
 
+# tensorflow-datasets 4.9 imports the second and does not ask for it.
+_TFDS = ["tensorflow-datasets", "importlib-resources"]
+
+# CLAX is for these Pythons.
+_BENCH = f"clax-models>=0.1.1; {_MODERN}"
+
 # Those that its wheels and TensorFlow's are both for.
 _BEAM = ('apache-beam>=2.60; python_version >= "3.10" and '
          'python_version < "3.13"')
@@ -63,9 +69,6 @@ setup(
         f"tensorflow>=2.15,<2.16; {_PYTHON_39}",
         f"tensorflow-ranking==0.5.5; {_PYTHON_39}",
         "tensorboard",
-        "tensorflow-datasets",
-        # tensorflow-datasets 4.9 imports it and does not ask for it.
-        "importlib-resources",
         "numpy",
         "absl-py",
         "h5py",
@@ -79,11 +82,13 @@ setup(
     ],
     extras_require={
         "beam": [_BEAM],
+        "bench": [_BENCH],
         "docs": ["sphinx", "furo", "myst-nb", "ipykernel", "latex2mathml",
                  "pandas"],
         "peers": _PEERS,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pandas",
-                 f"mypy>=2; {_MODERN}", _BEAM, *_PEERS],
+                 f"mypy>=2; {_MODERN}", _BEAM, *_PEERS, *_TFDS],
+        "tfds": _TFDS,
     },
     entry_points={
         "console_scripts": ["ultra-tfr = ultra_tfr_start:run"],

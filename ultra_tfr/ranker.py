@@ -289,7 +289,7 @@ class UnbiasedRanker(base.BaseEstimator):
       return pa.table({f"x{i}": _array(f"X[:, {i}]", column)
                        for i, column in enumerate(X.T)})
     validation.validate_data(self, X, reset=reset, skip_check_array=True)
-    rows = sources.in_memory(X)
+    rows = sources.in_memory(X, "X")
     if sources.is_frame(rows):
       rows = rows.set_axis(list(map(str, rows.columns)), axis=1)
     if not len(rows):

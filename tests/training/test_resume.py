@@ -342,9 +342,21 @@ def test_another_file_of_that_name_is_another_training(tmp_path):
   for settings, message in (
       ({"train": second, "version": "0.1.0"}, f"with --train {first}, but now"),
       ({"train": first, "version": "2.0"},
-       "with ultra_tfr 0.1.0, but now it is 2.0; call with the same flags")):
+       "with ultra_tfr 0.1.0, but now it is 2.0; install that version to go"),
+      ({"train": second, "version": "2.0"}, "with ultra_tfr 0.1.0, but now")):
     with pytest.raises(ValueError, match=message):
       runs.check(tmp_path / "model", settings)
+
+
+def test_a_training_of_before_versions_were_kept(tmp_path):
+  """0.1.0 kept no version: a flag that is new looked like the reason."""
+  with runs.open_folder(tmp_path) as folder:
+    runs.write_settings(folder, {"train": "a.txt"})
+  with pytest.raises(ValueError, match=(
+      "with ultra_tfr 0.1.0, but now it is 0.2.0; install that "
+      "version to go on with it, or give another folder")):
+    runs.check(tmp_path, {
+        "train": "a.txt", "relevance_units": ["4"], "version": "0.2.0"})
 
 
 @pytest.mark.parametrize("name, text", [

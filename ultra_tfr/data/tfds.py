@@ -4,7 +4,6 @@ import tempfile
 
 from absl import logging
 import numpy as np
-import tensorflow_datasets
 
 from ultra_tfr import checks
 from ultra_tfr.data.lists import RankingLists
@@ -18,6 +17,17 @@ _EXAMPLES = "mslr_web/10k_fold1, mslr_web/30k_fold1 and istella/s"
 _READ = {"interleave_cycle_length": 1, "try_autocache": False}
 
 
+def _library():
+  """The module `tensorflow_datasets`, which is an extra."""
+  try:
+    import tensorflow_datasets
+  except ImportError as error:
+    raise ValueError(
+        f"tensorflow-datasets cannot be imported ({error}); get it with: pip "
+        "install 'ultra_tfr[tfds]'.") from error
+  return tensorflow_datasets
+
+
 def open_tfds(name, data_dir=None):
   """A ranking collection that can be read; nothing is read yet.
 
@@ -29,11 +39,12 @@ def open_tfds(name, data_dir=None):
     The `tfds.core.DatasetBuilder`.
 
   Raises:
-    ValueError: if there is no such ranking collection, it was not prepared, or
-      it has no validation part.
+    ValueError: if there is no such ranking collection, it was not prepared, it
+      has no validation part, or tensorflow-datasets cannot be imported.
   """
+  library = _library()
   try:
-    builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+    builder = library.builder(name, data_dir=data_dir)
   except ValueError as error:  # Of several lines, with hundreds of names.
     raise ValueError(
         f"tensorflow-datasets has no {name!r}; its ranking collections are "
@@ -66,6 +77,8 @@ def open_tfds(name, data_dir=None):
 def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
   """Reads a ranking collection that was downloaded and prepared.
 
+  Needs tensorflow-datasets: `pip install 'ultra_tfr[tfds]'`.
+
   Each part is read twice, list by list: first without features, to know how
   many documents there are, then with them, into a temporary file to which the
   features of the result are mapped. So memory holds labels, ids and one list;
@@ -91,8 +104,7 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
     in the files.
 
   Raises:
-    ValueError: if there is no such ranking collection, it was not prepared or
-      has no validation part, or a value is not finite with "error".
+    ValueError: as from `open_tfds`, or if a value is not finite with "error".
     OSError: if there is no room for the file.
 
   Example:
@@ -110,10 +122,12 @@ def load_tfds(name, *, data_dir=None, max_queries=None, non_finite="zero"):
 
 def _read(builder, name, part, max_queries, non_finite):
   """The lists of one part."""
+  library = _library()
+
   def examples(*features):
     dataset = builder.as_dataset(
-        split=part, read_config=tensorflow_datasets.ReadConfig(**_READ),
-        decoders=tensorflow_datasets.decode.PartialDecoding(
+        split=part, read_config=library.ReadConfig(**_READ),
+        decoders=library.decode.PartialDecoding(
             dict.fromkeys(features, True)))
     return dataset.take(max_queries or -1).as_numpy_iterator()
 

@@ -59,14 +59,19 @@ def check(folder, settings):
     return
   if not isinstance(found, dict):
     raise damaged(path, "it holds no settings")
-  for name in [*settings, *found]:
+  # The version first: flags may differ because it does.
+  for name in ["version", *settings, *found]:
     was, now = found.get(name), settings.get(name)
-    if was != now:
-      what = "ultra_tfr" if name == "version" else f"--{name}"
-      raise ValueError(
-          f"--model_dir: {folder} holds a training with {what} {_text(was)}, "
-          f"but now it is {_text(now)}; call with the same flags to go on with "
-          f"it, or {_REMEDY}.")
+    if was == now:
+      continue
+    if name == "version":
+      what = f"ultra_tfr {was or '0.1.0'}"  # Which kept no version.
+      remedy = "install that version"
+    else:
+      what, remedy = f"--{name} {_text(was)}", "call with the same flags"
+    raise ValueError(
+        f"--model_dir: {folder} holds a training with {what}, but now it is "
+        f"{_text(now)}; {remedy} to go on with it, or {_REMEDY}.")
 
 
 def write_settings(folder, settings):

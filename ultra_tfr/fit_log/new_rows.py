@@ -49,13 +49,16 @@ def ranks_within(requests: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def score_frame(fitted: Any, frame: Any) -> Any:
-  """Scores a pandas `DataFrame`, see `FittedLog.score`."""
-  if not sources.is_frame(frame):
+  """Scores a table of any library, see `FittedLog.score`."""
+  rows = sources.in_memory(frame, "frame")
+  if not sources.is_table(rows):
     raise ValueError(
-        f"`frame` must be a pandas DataFrame, but is {frame!r:.60}; `ultra-tfr "
-        "score` takes files.")
-  scorer = _score_all(fitted, frame, "frame")
-  return frame[[]].assign(**{SCORE: scorer.scores(), RANK: scorer.ranks()})
+        "`frame` must be a table of pandas, pyarrow, polars or another library "
+        f"with the Arrow interface, but is {frame!r:.60}; `ultra-tfr score` "
+        "takes files.")
+  scorer = _score_all(fitted, rows, "frame")
+  added = {SCORE: scorer.scores(), RANK: scorer.ranks()}
+  return rows[[]].assign(**added) if sources.is_frame(rows) else pa.table(added)
 
 
 def scores_of(fitted: Any, table: Any) -> np.ndarray:

@@ -116,12 +116,14 @@ class FittedLog:
     """Scores of new items, and their ranks within their requests.
 
     Args:
-      frame: a pandas `DataFrame` with the columns of the request and of the
-        features, as in the log. Nothing else is needed.
+      frame: a table with the columns of the request and of the features, as in
+        the log; nothing else is needed. A pandas `DataFrame`, or a table of
+        pyarrow, polars or another library with the Arrow interface.
 
     Returns:
-      A `DataFrame` with the index of `frame` and the columns "score" and
-      "rank", from 1; of equal scores the earlier row ranks first.
+      A table of the rows of `frame`, in its order, with the columns "score" and
+      "rank", from 1; of equal scores the earlier row ranks first. For pandas a
+      `DataFrame` with the index of `frame`, for others a `pyarrow.Table`.
 
     Raises:
       ValueError: if a column is missing, or a row cannot be scored.

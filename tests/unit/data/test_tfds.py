@@ -36,6 +36,16 @@ def _as_dataset(builder, split, **unused):
       lambda: _lists(builder, split), output_signature=specs)
 
 
+def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch):
+  """Only this data needs it, so the base installation does without."""
+  monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+  for read in (tfds.open_tfds, tfds.load_tfds):
+    with pytest.raises(ValueError, match=(
+        r"^tensorflow-datasets cannot be imported \(.*\); get it with: pip "
+        r"install 'ultra_tfr\[tfds\]'\.$")):
+      read("istella/s")
+
+
 @pytest.mark.parametrize("name, width", [
     ("mslr_web/10k_fold1", 136), ("istella/s", 220)])
 def test_all_lists_with_all_features_in_order(name, width):

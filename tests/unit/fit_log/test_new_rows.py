@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -174,6 +175,32 @@ def test_a_log_without_rows_is_refused(fitted, tmp_path):
     new_rows.score_log(fitted, path, str(tmp_path / "out.csv"))
 
 
-def test_only_frames_are_scored_in_memory(fitted):
-  with pytest.raises(ValueError, match="`frame` must be a pandas DataFrame"):
+class _Stream:
+  """What any library with the Arrow interface gives; only once."""
+
+  def __init__(self, table):
+    self._table = table
+
+  def __arrow_c_stream__(self, requested_schema=None):
+    table, self._table = self._table, None
+    return table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("make", [lambda table: table, _Stream])
+def test_tables_of_arrow_are_scored_as_frames_are(fitted, make):
+  """A log was read from polars and pyarrow, and scored from pandas alone."""
+  frame = _frame()
+  found = fitted.score(make(pa.Table.from_pandas(frame, preserve_index=False)))
+  assert isinstance(found, pa.Table)
+  expected = fitted.score(frame)
+  assert found.column_names == list(expected.columns)
+  assert found["rank"].to_pylist() == expected["rank"].tolist()
+  assert np.allclose(found["score"], expected["score"], atol=1e-6)
+
+
+def test_only_tables_are_scored_in_memory(fitted):
+  with pytest.raises(ValueError, match=(
+      "`frame` must be a table of pandas, .*'log.parquet'; `ultra-tfr score`")):
     fitted.score("log.parquet")
+  with pytest.raises(ValueError, match="^`frame`: the Arrow stream of"):
+    fitted.score(pa.chunked_array([[1]]))

@@ -96,11 +96,12 @@ def find_partitions(log):
       os.path.dirname(path) or ".", root or "."))) for path in found]
 
 
-def in_memory(log):
+def in_memory(log, name="log"):
   """Takes over a table of another library, without a copy where it can be.
 
   Args:
     log: any log.
+    name: of the argument that gave it.
 
   Returns:
     A pyarrow table in the place of an object that gives an Arrow stream, which
@@ -118,8 +119,9 @@ def in_memory(log):
     return pa.table(log)
   except (pa.ArrowException, TypeError, ValueError) as error:
     raise ValueError(
-        f"`log`: the Arrow stream of {type(log).__name__!r} cannot be read as "
-        f"a table ({error}); give the whole table, such as a polars DataFrame."
+        f"`{name}`: the Arrow stream of {type(log).__name__!r} cannot be read "
+        f"as a table ({error}); give the whole table, such as a polars "
+        "DataFrame."
     ) from error
 
 
