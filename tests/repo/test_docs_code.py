@@ -83,7 +83,16 @@ def names():
       "dataset": tf.data.Dataset.from_tensors((features, clicks)).repeat(2)}
 
 
+@pytest.fixture
+def eagerly():
+  """Trains without graphs: to trace one takes longer than a few steps."""
+  tf.config.run_functions_eagerly(True)
+  yield
+  tf.config.run_functions_eagerly(False)
+
+
 @pytest.mark.parametrize("code", _blocks("python"))
+@pytest.mark.usefixtures("eagerly")
 def test_code_runs(code):
   """As written, with nothing at hand: a newcomer's first program."""
   names = {}
@@ -93,14 +102,6 @@ def test_code_runs(code):
   assert np.any(model.get_weights()[-2] != 0)
   examination = bias.propensities()["examination"]
   assert examination.shape == (10,) and np.ptp(examination) > 0
-
-
-@pytest.fixture
-def eagerly():
-  """Trains without graphs: to trace one takes longer than a few steps."""
-  tf.config.run_functions_eagerly(True)
-  yield
-  tf.config.run_functions_eagerly(False)
 
 
 @pytest.mark.parametrize("page", _PAGES)
