@@ -503,7 +503,7 @@ class LearningLoss(tf.keras.losses.Loss):
     """Builds the loss again, with a layer of the same arguments."""
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
-    return cls(layer, **config)
+    return cls(keras_guards.loaded(layer), **config)
 
 
 def refuse_logged_order(loss: tf.keras.losses.Loss) -> None:

@@ -118,6 +118,31 @@ def attach(model, layers):
     model._track_trackable(
         layer, f"position_bias_{number}" if number else "position_bias",
         overwrite=True)
+  _refuse_old_weights(model, layers[0])
+
+
+def loaded(layer):
+  """Makes a layer known to the model with whose loss it is being loaded.
+
+  A model that is loaded and never fitted has no callback that attaches its
+  layers, and would save its weights without them.
+
+  Args:
+    layer: a Keras layer, while its loss is made from its config.
+
+  Returns:
+    The layer.
+  """
+  # A `.keras` file, and a folder.
+  for function, name in (("compile_from_config", "self"), ("load", "model")):
+    for frame in frames_of(function):
+      model = frame.f_locals.get(name)
+      if isinstance(model, tf.keras.Model):
+        _refuse_old_weights(model, layer)
+  return layer
+
+
+def _refuse_old_weights(model, layer):
   save = functools.partial(type(model).save_weights, model)
 
   @functools.wraps(type(model).save_weights)
@@ -128,7 +153,7 @@ def attach(model, layers):
         and not path.endswith(".weights.h5")):
       raise ValueError(
           f"Weights in the old HDF5 format ({path}) cannot hold the "
-          f"propensities of {layers[0].name!r}; give the file a name that ends "
+          f"propensities of {layer.name!r}; give the file a name that ends "
           "with `.weights.h5`.")
     return save(filepath, overwrite, save_format, options)
 

@@ -395,7 +395,8 @@ class InversePropensityLoss(tf.keras.losses.Loss):
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> Any:
     """Builds the loss again."""
-    return cls(tf.keras.layers.deserialize(config["position_bias"]),
+    layer = tf.keras.layers.deserialize(config["position_bias"])
+    return cls(keras_guards.loaded(layer),
                tf.keras.losses.deserialize(config["loss"]), config["name"])
 
 

@@ -70,3 +70,17 @@ def test_weights_in_old_hdf5_are_refused(tmp_path, path, options):
       "with `.weights.h5`")):
     model.save_weights(str(tmp_path / path), **options)
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model"])
+def test_a_loaded_model_refuses_old_hdf5_before_it_is_fitted(tmp_path, name):
+  """It saved its weights without the propensities that it had loaded."""
+  model = scorers.build_model(3, hidden_units=[])
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(2, name="mine")))
+  model(tf.zeros([1, 2, 3]))
+  PropensityEM().set_model(model)
+  model.save(tmp_path / name)
+  again = tf.keras.models.load_model(tmp_path / name)
+  with pytest.raises(ValueError, match="the propensities of 'mine'; give"):
+    again.save_weights(str(tmp_path / "w.h5"))
+  again.save_weights(str(tmp_path / "w.weights.h5"))
