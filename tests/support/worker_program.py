@@ -31,6 +31,7 @@ BATCH_SIZE = 8
 # Lists of each `fit`, one after the other on the same model. Eight lists are a
 # batch; of a last batch of one list the second of two replicas gets nothing.
 PHASES = {"even": 16, "clicks_on_one_replica": 16, "uneven": 21, "empty": 9}
+_POISONED = {"poisoned": 24}  # Not one of them: it has a training of its own.
 
 
 def _pairwise(trust_bias, **options):
@@ -81,7 +82,7 @@ SCENARIOS = {
 def make_data(phase, seed=0):
   """Features, packed clicks and weights of lists."""
   rng = np.random.default_rng(seed)
-  shape = [PHASES[phase], NUM_POSITIONS]
+  shape = [{**PHASES, **_POISONED}[phase], NUM_POSITIONS]
   features = rng.normal(size=[*shape, 3]).astype(np.float32)
   positions = np.argsort(rng.random(shape), axis=1) + 1
   clicks = rng.random(shape) < .8 / positions
@@ -112,15 +113,16 @@ def clicks_by_replica(strategy, phase):
 
 
 class _Recorder(tf.keras.callbacks.Callback):
-  """The bias layer's variables after each batch."""
+  """The variables of the bias layer and of the model after each batch."""
 
   def __init__(self, layer):
     super().__init__()
     self._layer = layer
-    self.tables = []
+    self.tables, self.weights = [], []
 
   def on_train_batch_end(self, batch, logs=None):
     self.tables.append(_flat(self._layer.weights))
+    self.weights.append(_flat(self.model.trainable_weights))
 
 
 def _flat(variables):
@@ -180,6 +182,40 @@ def train(strategy, build=_NO_TRUST_BIAS, heads=2, num_relevance=1,
   return results
 
 
+def train_poisoned(strategy):
+  """Trains in half precision on three batches; one list of the second is NaN.
+
+  Args:
+    strategy: where to. The poison goes to the first of two replicas.
+
+  Returns:
+    A dict of arrays: "tables" and "weights" of the model, `[3, n]`, after each
+    batch; "skipped", what the logs say of the epoch, and "updates".
+  """
+  tf.keras.utils.set_random_seed(0)
+  features, packed, _ = make_data("poisoned")
+  features[BATCH_SIZE] = np.nan
+  before = tf.keras.mixed_precision.global_policy()
+  tf.keras.mixed_precision.set_global_policy("mixed_float16")
+  try:
+    with strategy.scope():
+      model = scorers.build_model(3, num_heads=2, hidden_units=[4])
+      loss, callback = _NO_TRUST_BIAS()
+      # A scale that fits at once: the first batches are not to be skipped.
+      model.compile(tf.keras.mixed_precision.LossScaleOptimizer(
+          _SGD(), initial_scale=8), loss)
+    recorder = _Recorder(loss.position_bias)
+    history = model.fit(
+        tf.data.Dataset.from_tensor_slices((features, packed)).batch(
+            BATCH_SIZE), verbose=0, callbacks=[callback, recorder]).history
+  finally:
+    tf.keras.mixed_precision.set_global_policy(before)
+  return {"tables": np.array(recorder.tables),
+          "weights": np.array(recorder.weights),
+          "skipped": np.array(history["batches_skipped"]),
+          "updates": loss.position_bias.num_updates.numpy()}
+
+
 @functools.cache
 def train_on_one_device(name):
   """What `train` gives for a scenario without a strategy."""
@@ -222,6 +258,9 @@ def main(_):
       results[f"{name}/{key}"] = value
   for phase in PHASES:
     results[f"split/{phase}"] = clicks_by_replica(strategy, phase)
+  if flags.FLAGS.strategy == "mirrored":
+    for key, value in train_poisoned(strategy).items():
+      results[f"poisoned/{key}"] = value
   results["replicas"] = strategy.num_replicas_in_sync
   np.savez(flags.FLAGS.out, **results)
 

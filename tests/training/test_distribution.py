@@ -48,6 +48,29 @@ def test_the_replicas_get_what_the_phases_are_named_for(mirrored):
   assert clicks[:, 1].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_poisoned_batch_leaves_no_trace_in_half_precision(mirrored, replicas):
+  """Keras left the batch out of the model, and it froze the tables.
+
+  Of two replicas one had the poison: the other's half is learned from.
+  """
+  found = (
+      {key: mirrored[f"poisoned/{key}"] for key in (
+          "tables", "weights", "skipped", "updates")}
+      if replicas == 2 else
+      worker_program.train_poisoned(tf.distribute.get_strategy()))
+  assert found["skipped"].tolist() == [1 / replicas]
+  assert found["updates"] == 3 - 1 / replicas
+  assert np.isfinite(found["tables"]).all()
+  first, second, third = found["weights"]
+  np.testing.assert_array_equal(first, second)
+  assert np.isfinite(third).all()
+  assert abs(third - second).max() > 1e-3
+  first, second, third = found["tables"]
+  assert (abs(second - first).max() > 1e-3) == (replicas == 2)
+  assert abs(third - second).max() > 1e-3
+
+
 def test_evaluation_on_two_replicas_never_reaches_the_tables(mirrored):
   # But for the gate and the accumulators' zeros, all of them.
   np.testing.assert_array_equal(
