@@ -10,12 +10,12 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-# Of each fuzz test: few in the fast suite, the same examples each time; many
-# and new ones in the slow one.
-_FAST, _SLOW = 4, 120
+# Seconds of each fuzz test. Those that every run has, one minute in all, have
+# the same examples each time; the long ones, `pytest -m fuzz`, have new ones.
+_SHORT, _LONG = 4, 120
 SECONDS = pytest.mark.parametrize("seconds", [
-    pytest.param(_FAST, id="fast"),
-    pytest.param(_SLOW, id="slow", marks=pytest.mark.slow)])
+    pytest.param(_SHORT, id="short"),
+    pytest.param(_LONG, id="long", marks=pytest.mark.fuzz)])
 # No example may take so long, in seconds.
 _HANG = 60
 # What readers may stumble over.
@@ -35,7 +35,7 @@ def fuzz(strategy, check, seconds):
   Args:
     strategy: of hypothesis.
     check: a function of an example that fails if something is wrong.
-    seconds: how long. With `_FAST` the examples are the same in every run, as
+    seconds: how long. With `_SHORT` the examples are the same in every run, as
       far as time allows.
   """
   def guarded(example):
@@ -48,7 +48,7 @@ def fuzz(strategy, check, seconds):
       suppress_health_check=list(hypothesis.HealthCheck))(
           hypothesis.given(strategy)(guarded))
   end = time.monotonic() + seconds
-  first = 0 if seconds == _FAST else random.getrandbits(32)
+  first = 0 if seconds == _SHORT else random.getrandbits(32)
   for number in itertools.count(first):
     hypothesis.seed(number)(run)()
     if time.monotonic() > end:
