@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
+from command_line import Calls
 from ultra_tfr import methods
 from ultra_tfr.experiments import peers
 
 _TINY = ["--train_queries=60", "--steps=20", "--validate_every=10",
          "--batch_size=32", "--hidden_units=16"]
+_HAS_PEERS = all(peer.can_load() for peer in peers.PEERS.values())
 _FEW = ["--methods=oracle-pairwise,naive-pairwise,unbiased,dla"]
 
 
@@ -81,78 +83,93 @@ def test_finished_runs_are_taken_and_others_added(folder):
           first["methods"]["dla"]["ndcg@10"]["runs"])
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--methods=unbiased,no-such"], "There is no method 'no-such'"),
-    (["--methods=unbiased,unbiased"], "must name each method once"),
-    (["--feedback=click,likes"], "--feedback must be of click, dwell"),
-    (["--dataset=nothing"], "must be 'synthetic', 'letor:FOLDER' or"),
-    (["--dataset=letor:no-such-folder"], "no-such-folder"),
-    (["--json=no-such-folder/x.json"], "does not exist"),
-    (["--index_base=0"],
-     "--index_base is for LETOR files, but --dataset is synthetic; leave it"),
-    (["--suite=robustness", "--logger=weak"],
-     "--logger is of one world, but --suite has 26; leave one of them out."),
-])
-def test_wrong_calls_get_one_sentence(words, message, tmp_path):
-  tiny = _TINY[:-1] if "--suite=robustness" in words else _TINY
-  done = _run([*tiny, "--methods=naive-pairwise", *words], tmp_path)
-  assert done.returncode == 1
-  assert message in done.stderr
-  assert "Traceback" not in done.stderr
+_LETOR = ["compare", *_TINY, "--methods=naive-pairwise", "--dataset=letor:zero",
+          "--runs=1"]
+# Calls that work, and one that does not fit its files.
+_CALLS = {
+    "letor": [*_LETOR, "--index_base=0", "--non_finite=zero",
+              "--markdown=out.md"],
+    "letor from 1": _LETOR,
+    "peers": ["compare", *_TINY, f"--methods={','.join(peers.PEERS)}",
+              "--feedback=click,dwell", "--runs=1", "--json=peers.json"],
+}
+_WRONG = {
+    "method": (["--methods=unbiased,no-such"], "There is no method 'no-such'"),
+    "twice": (["--methods=unbiased,unbiased"], "must name each method once"),
+    "feedback": (["--feedback=click,likes"],
+                 "--feedback must be of click, dwell"),
+    "dataset": (["--dataset=nothing"],
+                "must be 'synthetic', 'letor:FOLDER' or"),
+    "no data": (["--dataset=letor:no-such-folder"], "no-such-folder"),
+    "no folder": (["--json=no-such-folder/x.json"], "does not exist"),
+    "index base": (
+        ["--index_base=0"],
+        "--index_base is for LETOR files, but --dataset is synthetic; leave "),
+    # What is read is not written: a table in place of the data would be known
+    # at the next call alone.
+    "json": (["--dataset=letor:sets", "--json=./sets/vali.txt"],
+             "--json ./sets/vali.txt would change sets/v"),
+    "link": (["--dataset=letor:sets", "--markdown=link.txt"],
+             "--markdown link.txt would change sets/train.t"),
+    "one file": (["--dataset=letor:sets", "--json=x", "--markdown=./x"],
+                 "--markdown ./x would change x, which is"),
+    "plot and json": (
+        ["--dataset=letor:sets", "--plot=.", "--json=examination-click.png"],
+        "--json examination-click.png would change ./examination-*.png"),
+    "plot": (["--dataset=letor:sets", "--plot=sets"],
+             "--plot: sets holds files that ultra-tfr compare did not write"),
+    "suite": (
+        ["--suite=robustness", "--logger=weak"],
+        "--logger is of one world, but --suite has 26; leave one of them out."),
+}
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--json=./sets/vali.txt"], "--json ./sets/vali.txt would change sets/v"),
-    (["--markdown=link.txt"], "--markdown link.txt would change sets/train.t"),
-    (["--json=x", "--markdown=./x"], "--markdown ./x would change x, which is"),
-    (["--plot=.", "--json=examination-click.png"],
-     "--json examination-click.png would change ./examination-*.png"),
-    (["--plot=sets"],
-     "--plot: sets holds files that ultra-tfr compare did not write")])
-def test_what_is_read_is_not_written(words, message, tmp_path):
-  """A table in place of the data would be known at the next call alone."""
-  (tmp_path / "sets").mkdir()
-  for name in ("train.txt", "vali.txt", "test.txt"):
-    (tmp_path / "sets" / name).write_text("1 qid:1 1:1\n0 qid:1 1:0\n")
-  (tmp_path / "link.txt").symlink_to("sets/train.txt")
-  done = _run([*_TINY, "--methods=naive-pairwise", "--dataset=letor:sets",
-               *words], tmp_path)
-  assert done.returncode == 1
-  assert message in done.stderr
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("calls")
+  for name, text in (
+      ("sets", "1 qid:1 1:1\n0 qid:1 1:0\n"),
+      ("zero", "".join(
+          f"{doc % 3} qid:{query} 0:{doc % 3} 1:1.7976931348623157e+308\n"
+          for query in range(1, 9) for doc in range(12)))):
+    (folder / name).mkdir()
+    for part in ("train.txt", "vali.txt", "test.txt"):
+      (folder / name / part).write_text(text)
+  (folder / "link.txt").symlink_to("sets/train.txt")
+  # A suite has hidden units of its own.
+  called = {**_CALLS, **{
+      name: ["compare", *_TINY[:-1], "--methods=naive-pairwise", *words]
+      for name, (words, _) in _WRONG.items()}}
+  if not _HAS_PEERS:
+    del called["peers"]
+  return Calls(folder, called)
 
 
-def test_letor_files_that_count_from_0_and_hold_the_largest_number(tmp_path):
-  for name in ("train.txt", "vali.txt", "test.txt"):
-    (tmp_path / name).write_text("".join(
-        f"{doc % 3} qid:{query} 0:{doc % 3} 1:1.7976931348623157e+308\n"
-        for query in range(1, 9) for doc in range(12)))
-  done = _run([*_TINY, "--dataset=letor:.", "--methods=naive-pairwise",
-               "--runs=1", "--index_base=0", "--non_finite=zero",
-               "--markdown=out.md"], tmp_path)
-  assert done.returncode == 0, done.stderr
-  assert "naive-pairwise" in done.stdout
-  text = (tmp_path / "out.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", _WRONG)
+def test_wrong_calls_get_one_sentence(calls, name):
+  assert calls.read(name, "status") == "1"
+  assert _WRONG[name][1] in calls.read(name, "err")
+  assert "Traceback" not in calls.read(name, "err")
+
+
+def test_letor_files_that_count_from_0_and_hold_the_largest_number(calls):
+  assert "naive-pairwise" in calls.out("letor")
+  text = (calls.folder / "out.md").read_text(encoding="utf-8")
   assert "--non_finite zero" in text and "--index_base 0" in text
   # The files do not fit the default flags.
-  done = _run([*_TINY, "--dataset=letor:.", "--methods=naive-pairwise",
-               "--runs=1"], tmp_path)
-  assert done.returncode == 1
-  assert "expected feature indexes from 1" in done.stderr + done.stdout
+  assert calls.read("letor from 1", "status") == "1"
+  assert "expected feature indexes from 1" in (
+      calls.read("letor from 1", "err") + calls.read("letor from 1", "out"))
 
 
-def test_peers_run_on_clicks_like_any_method(tmp_path):
-  for peer in peers.PEERS.values():
-    pytest.importorskip(peer.library)
-  done = _run([*_TINY, f"--methods={','.join(peers.PEERS)}",
-               "--feedback=click,dwell", "--runs=1", "--json=out.json"],
-              tmp_path)
-  assert done.returncode == 0, done.stderr
-  click, dwell = done.stdout.split("dwell feedback, synthetic")
+@pytest.mark.skipif(not _HAS_PEERS, reason="a peer's library is missing")
+def test_peers_run_on_clicks_like_any_method(calls):
+  click, dwell = calls.out("peers").split("dwell feedback, synthetic")
   for name in peers.PEERS:
     row = next(line for line in dwell.splitlines() if line.startswith(name))
     assert set(row.split()[1:]) == {"-"}
     assert f"\n{name}" in click.partition("click feedback, synthetic")[2]
-  results = json.loads((tmp_path / "out.json").read_text())["results"]
+  results = calls.json("peers")["results"]
   assert set(results["click"]["methods"]) == set(peers.PEERS)
 
 
@@ -202,6 +219,7 @@ def test_all_methods_in_one_command(tmp_path):
       if "dwell" in method.feedback}
 
 
+@pytest.mark.slow
 def test_runs_of_other_data_are_not_taken(tmp_path):
   """After the labels had changed the old table was printed, and seeds of old
   and new data were mixed."""

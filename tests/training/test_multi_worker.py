@@ -29,6 +29,7 @@ def workers(tmp_path_factory):
   return [dict(np.load(file)) for file in files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.smoke
 def test_two_workers_train_as_one_device(workers, scenario):

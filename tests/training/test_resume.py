@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -382,17 +383,25 @@ def _empty(path):
   path.write_bytes(b"")
 
 
+@pytest.fixture(scope="module")
+def killed_folder(task, tmp_path_factory):
+  """The folder of a training that ended in its third validation."""
+  folder = tmp_path_factory.mktemp("killed")
+  with pytest.MonkeyPatch.context() as patch:
+    _validations(patch, task, [0.9, 0.8, None])
+    with pytest.raises(_Killed):
+      run.run("unbiased", task, _SETTINGS, model_dir=str(folder / "model"))
+  return folder / "model"
+
+
 @pytest.mark.parametrize("damage", [_half, _empty])
 @pytest.mark.parametrize("pattern", [
     "best.npz", "backup/**/checkpoint", "backup/**/*.index",
     "backup/**/*.data-*"])
 def test_a_damaged_backup_is_told_by_one_sentence(
-    task, monkeypatch, tmp_path, pattern, damage):
+    task, killed_folder, tmp_path, pattern, damage):
   """It ended in a traceback, or in a training that began anew by half."""
-  _validations(monkeypatch, task, [0.9, 0.8, None])
-  with pytest.raises(_Killed):
-    run.run("unbiased", task, _SETTINGS, model_dir=str(tmp_path))
-  monkeypatch.undo()
+  shutil.copytree(killed_folder, tmp_path, dirs_exist_ok=True)
   found = list(tmp_path.glob(pattern))
   assert found
   for path in found:

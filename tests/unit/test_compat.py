@@ -60,6 +60,7 @@ def test_fresh_import(tmp_path):
   _assert_works("import ultra_tfr.compat" + _USES_TFR, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_import_twice_and_preset(tmp_path):
   code = ("import ultra_tfr.compat as compat\n"
@@ -74,6 +75,7 @@ def test_tensorflow_first_with_keras_untouched(tmp_path):
                 tmp_path)
 
 
+@pytest.mark.slow
 def test_tensorflow_first_then_import_from_keras(tmp_path):
   code = """
 import tensorflow as tf
@@ -87,6 +89,7 @@ print("ok")
   _assert_works(code, tmp_path)
 
 
+@pytest.mark.slow
 @needs_keras_3
 def test_standalone_keras_3_may_come_first(tmp_path):
   _assert_works("import keras\nimport ultra_tfr.compat" + _USES_TFR, tmp_path)

@@ -27,9 +27,6 @@ DWELL_ONLY = {"baseline-v2", "baseline-v3", "baseline-v4"}
 OTHER_TABLES = {"pairwise-debiasing", "baseline-v1", "baseline-v2"}
 CURVE = PositionBasedModel().examination(NUM_POSITIONS)
 everything = pytest.mark.parametrize("name", methods.METHODS)
-every_feedback = pytest.mark.parametrize("name, feedback", [
-    (name, feedback) for name, method in methods.METHODS.items()
-    for feedback in method.feedback])
 
 
 def _stream(feedback):
@@ -53,7 +50,10 @@ def _model(name, loss):
   return model
 
 
-@every_feedback
+@pytest.mark.parametrize("name, feedback", [
+    pytest.param(name, feedback, marks=pytest.mark.slow if number else ())
+    for name, method in methods.METHODS.items()
+    for number, feedback in enumerate(method.feedback)])
 def test_every_method_trains(name, feedback):
   loss, layer, callbacks = _build(name, feedback)
   method, model = methods.find(name), _model(name, loss)

@@ -267,6 +267,7 @@ def test_tf_rankings_callbacks_and_exports_work(trained):
           "best_model_by_metric"} <= names
 
 
+@pytest.mark.slow
 def test_a_run_that_crashed_is_resumed(files, tmp_path):
   run = _pipeline(files, tmp_path, epochs=2, crash_in=0)
   with pytest.raises(KeyboardInterrupt):
@@ -277,6 +278,7 @@ def test_a_run_that_crashed_is_resumed(files, tmp_path):
   assert [log["updates"] for log in again.logs] == [40]
 
 
+@pytest.mark.slow
 def test_the_logged_order_is_followed_by_held_out_feedback(files, tmp_path):
   guarded = functools.partial(
       PositionBias, 8, trust_bias=None, logged_order_weight=0.25)

@@ -59,6 +59,7 @@ def _error(bias):
   return abs(found - CURVE / CURVE[0]).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_heads", [2, 1])
 def test_examination_is_recovered_by_fit(num_heads):
   bias = ultra_tfr.layers.PositionBias(10, trust_bias=None)
@@ -69,6 +70,7 @@ def test_examination_is_recovered_by_fit(num_heads):
   assert _error(bias) < 0.03
 
 
+@pytest.mark.slow
 def test_examination_is_recovered_by_fit_from_a_skilled_order():
   # Here the click rates are no propensities: the better items come first.
   data = _clicks(25_000, seed=0, skill=1.0)
@@ -82,6 +84,7 @@ def test_examination_is_recovered_by_fit_from_a_skilled_order():
   assert _error(bias) < 0.03
 
 
+@pytest.mark.slow
 def test_examination_comes_closer_and_survives_further_fits():
   """An implementation set propensities back in each step: they never moved."""
   bias = ultra_tfr.layers.PositionBias(10, initial_examination=0.9,
@@ -207,6 +210,7 @@ def test_a_position_that_is_never_shown_keeps_its_value():
   np.testing.assert_allclose(bias.examination.numpy()[0, 2], 0.3, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("initial", ["click_rate", 0.9, [0.9, 0.5, 0.25, 0.1]])
 @pytest.mark.parametrize("averaging", ["statistics", "parameters"])
 def test_without_clicks_theta_falls_smoothly_and_nothing_is_nan(

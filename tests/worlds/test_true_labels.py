@@ -19,6 +19,7 @@ def _true_ndcg(model, features, labels):
   return float(metric.result())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_gain_shows_on_true_labels(seed):
   """Judged by biased clicks, a debiased ranker looks worse than a naive one."""

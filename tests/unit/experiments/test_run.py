@@ -257,7 +257,10 @@ def test_dwell(dwell_task):
   assert np.isfinite(outcome.examination).all()
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+# tests/unit/test_methods.py trains all of them without the runs around it.
+@pytest.mark.parametrize("name", [
+    name if name in ("unbiased", "naive-pairwise", "dla", "baseline-v4") else
+    pytest.param(name, marks=pytest.mark.slow) for name in methods.METHODS])
 def test_every_method(name, task, dwell_task):
   feedback = methods.find(name).feedback[-1]
   settings = trainer.Settings((4,), batch_size=16, steps=3)
