@@ -226,6 +226,7 @@ def real(shared_data, tmp_path_factory):
       for name, (train, test) in _REAL.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _REAL)
 def test_real_data(real, name):
   _check_shape(real.json(name), _REAL[name][0], 1, "click", ["unbiased"], 10)

@@ -26,12 +26,13 @@ def _serve(*changes):
 
 _GOOD = {
     "train": [*_TINY, "--json=train.json", "--plot=train.png", "--days=3",
-              "--method=naive-pairwise,unbiased", "--seed=2",
+              "--method=naive-pairwise,unbiased-ipw", "--seed=2",
               "--click_model=ubm", "--num_positions=5"],
     "again": [*_TINY, "--json=again.json", "--days=3",
-              "--method=naive-pairwise,unbiased", "--seed=2",
+              "--method=naive-pairwise,unbiased-ipw", "--seed=2",
               "--click_model=ubm", "--num_positions=5"],
-    "twice": [*_TINY, "--json=twice.json", "--method=unbiased,unbiased"],
+    "twice": [*_TINY, "--json=twice.json",
+              "--method=naive-pairwise,naive-pairwise"],
     "serve": _serve("--json=serve.json", "--visits_per_day=1000"),
     "turned": _serve("--model_a=better", "--model_b=worse"),
     "same": _serve("--model_b=worse", "--json=same.json"),
@@ -144,9 +145,9 @@ def test_two_methods(calls):
   lines = text.splitlines()
   assert lines[0].startswith("Making 40 training queries")
   assert lines[1:4] == [
-      "Training naive-pairwise ...", "Training unbiased ...",
+      "Training naive-pairwise ...", "Training unbiased-ipw ...",
       "Sending 200 visits a day to A and B, for 3 days ..."]
-  assert written["arms"] == {"A": "naive-pairwise", "B": "unbiased"}
+  assert written["arms"] == {"A": "naive-pairwise", "B": "unbiased-ipw"}
   assert sum(written["visits"]) == 600
   assert len(written["visits_by_day"]) == 3
   assert (written["click_model"], written["seed"]) == ("ubm", 2)
@@ -167,9 +168,9 @@ def test_the_same_seed_gives_the_same_result(calls):
 
 
 def test_a_method_against_itself_is_trained_once(calls):
-  assert calls.out("twice").count("Training unbiased ...") == 1
+  assert calls.out("twice").count("Training naive-pairwise ...") == 1
   written = calls.json("twice")
-  assert written["arms"] == {"A": "unbiased", "B": "unbiased"}
+  assert written["arms"] == {"A": "naive-pairwise", "B": "naive-pairwise"}
   assert written["ndcg@10"]["A"] == written["ndcg@10"]["B"]
   total = written["metrics"]["clicks"]["total"]
   assert total["low"] < 0 < total["high"]

@@ -38,7 +38,8 @@ def _parts(trust_bias):
   return bias, model, UnbiasedPairwiseLoss(bias), tf.keras.optimizers.Adam(.01)
 
 
-@pytest.mark.parametrize("trust_bias", ["position", "pairwise"])
+@pytest.mark.parametrize("trust_bias", [
+    "position", pytest.param("pairwise", marks=pytest.mark.slow)])
 def test_the_loop_gives_what_fit_gives(example, trust_bias):
   bias, model, loss, optimizer = _parts(trust_bias)
   model.compile(optimizer, loss)

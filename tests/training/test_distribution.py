@@ -102,7 +102,7 @@ def _make_model(bias, heads=2, learning_rate=.1, jit_compile=False,
 
 
 @pytest.mark.parametrize("trust_bias, heads", [
-    (None, 2), ("pairwise", 3)])
+    (None, 2), pytest.param("pairwise", 3, marks=pytest.mark.slow)])
 def test_xla_changes_nothing(trust_bias, heads):
   """Losses that select items have sizes that XLA cannot compile."""
   results = []

@@ -26,7 +26,8 @@ def _lists():
           for values in (features, clicks)]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [
+    False, pytest.param(True, marks=pytest.mark.slow)])
 def test_lists_of_any_length(jit_compile):
   """Lists of 1, 7 and 120 items are in one log; TPUs want one size."""
   features, clicks = _lists()

@@ -28,7 +28,10 @@ LOSSES = {
             overflow=overflow),
         lambda tower: ShallowTowerLoss(tower, predicts="click+value"), 2),
 }
-everything = pytest.mark.parametrize("name", LOSSES)
+# What one layer shows in `fit` the others show in the slow tests.
+everything = pytest.mark.parametrize("name", [
+    name if name == "dla" else pytest.param(name, marks=pytest.mark.slow)
+    for name in LOSSES])
 
 
 def make_data(num_lists=48, seed=0):

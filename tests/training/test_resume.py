@@ -38,6 +38,7 @@ def fits(tmp_path_factory):
   return killed_training.Trainings(tmp_path_factory.mktemp("fits"), _FITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole, resumed, killed", [
     ("whole", "resumed", ["killed", "killed again"]),
     ("pairs whole", "pairs resumed", ["pairs killed"])])
@@ -206,6 +207,7 @@ def _validations(monkeypatch, task, values):
   return seen
 
 
+@pytest.mark.slow
 def test_the_best_before_the_end_stays_the_best(task, monkeypatch, tmp_path):
   first = _validations(monkeypatch, task, [0.9, None])
   with pytest.raises(_Killed):
@@ -223,6 +225,7 @@ def test_the_best_before_the_end_stays_the_best(task, monkeypatch, tmp_path):
   np.testing.assert_array_equal(outcome.model.get_weights()[0], first[0][0])
 
 
+@pytest.mark.slow
 def test_a_validation_that_was_counted_is_not_counted_again(
     task, monkeypatch, tmp_path):
   # The end comes between what `KeepBest` writes and the backup.
@@ -243,6 +246,7 @@ def test_a_validation_that_was_counted_is_not_counted_again(
   assert outcome.model.optimizer.iterations.numpy() == 6
 
 
+@pytest.mark.slow
 def test_a_method_with_another_layer_resumes_too(task, monkeypatch, tmp_path):
   real = tf.keras.callbacks.BackupAndRestore.on_epoch_end
 

@@ -138,6 +138,7 @@ def _assert_same(path, expected, **tolerance):
       np.testing.assert_allclose(found[name], value, err_msg=name, **allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
 @pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.smoke
@@ -148,6 +149,7 @@ def test_a_fresh_process_has_the_propensities(saved, trust, kind):
   _assert_same(folder / f"{trust}{kind}.npz", states[trust], rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
 def test_training_goes_on_in_a_fresh_process(saved, kind):
   folder, states = saved

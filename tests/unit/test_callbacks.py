@@ -185,7 +185,8 @@ def test_a_position_without_observations_stays():
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("trust_bias", [None, "pairwise"])
+@pytest.mark.parametrize("trust_bias", [
+    None, pytest.param("pairwise", marks=pytest.mark.slow)])
 def test_compiled_fit_equals_plain_fit(trust_bias):
   data, results = make_data(), []
   for jit_compile in (False, True):

@@ -54,6 +54,7 @@ def _assert_curve(curve, expected=THETA / THETA[0]):
 seeds = pytest.mark.parametrize("seed", [0, 1])
 
 
+@pytest.mark.slow
 @seeds
 def test_dual_learning(seed):
   layer = PropensityLogits(K)
@@ -65,6 +66,7 @@ def test_dual_learning(seed):
       scores - scores.mean(), np.log(BETA) - np.log(BETA).mean(), atol=.3)
 
 
+@pytest.mark.slow
 @seeds
 def test_regression_em(seed):
   bias = PositionBias(K, trust_bias=None)
@@ -73,6 +75,7 @@ def test_regression_em(seed):
   np.testing.assert_allclose(tf.sigmoid(scores), BETA, atol=.1)
 
 
+@pytest.mark.slow
 @seeds
 @pytest.mark.parametrize("regularization", [0.0, 1.0])
 def test_pairwise_debiasing(regularization, seed):
@@ -86,6 +89,7 @@ def test_pairwise_debiasing(regularization, seed):
   assert (np.diff(layer.ratios()["unclicked_ratio"]) > 0).all()
 
 
+@pytest.mark.slow
 @seeds
 def test_pairwise_debiasing_needs_random_order(seed):
   layer = ClickRatios(K)
@@ -95,6 +99,7 @@ def test_pairwise_debiasing_needs_random_order(seed):
   assert np.abs(found - THETA / THETA[0]).max() > 0.05
 
 
+@pytest.mark.slow
 @seeds
 def test_affine_correction(seed):
   bias = PositionBias(K, trust_bias="position", initial_click_irrelevant=.3)
@@ -108,6 +113,7 @@ def test_affine_correction(seed):
   np.testing.assert_allclose(tf.sigmoid(scores), BETA, atol=.1)
 
 
+@pytest.mark.slow
 @seeds
 def test_product_tower(seed):
   tower = ShallowTower(K, ["product"])

@@ -132,6 +132,7 @@ def test_propensities_are_relative_to_position_one():
   np.testing.assert_allclose(layer.examination, [expected], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_weight", [10.0, None])
 def test_scores_stay_finite_over_5000_steps(max_weight):
   rng = np.random.default_rng(0)

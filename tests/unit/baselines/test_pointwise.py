@@ -200,6 +200,7 @@ def test_the_loss_is_convex_whatever_the_corrected_click():
     assert (np.diff(values, 2) > -1e-5).all()
 
 
+@pytest.mark.slow
 def test_sampled_targets_have_the_mean_of_the_expected_ones():
   lists, y_true, y_pred = _batch()
   expected = RegressionEMLoss(_bias(), reduction="none")(y_true, y_pred)

@@ -123,7 +123,8 @@ def test_it_is_said_what_runs(capsys):
 
 
 @pytest.mark.parametrize("how", [
-    signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_stopped_comparison_leaves_no_process_behind(how, tmp_path):
   program = program_files.ROOT / "tests" / "support" / "endless_runs.py"
   files = [tmp_path / name for name in "ab"]
