@@ -259,3 +259,16 @@ def watch(loss, layer):
     return tf.identity(value), gradient
 
   return identity(loss)
+
+
+def take_as_compiled(loss):
+  """Lets a loss take its mean in the scope of a strategy, as `compile` does.
+
+  Keras refuses the mean of a loss there unless `compile` was given that loss,
+  since only it divides by the number of replicas. It does so for a loss that
+  has this one inside, too.
+
+  Args:
+    loss: a Keras loss, called by another one with the same reduction.
+  """
+  loss._allow_sum_over_batch_size = True

@@ -321,9 +321,11 @@ class UnbiasedPipeline(tfr.keras.pipeline.ModelFitPipeline):
     if checkpoint:
       model.load_weights(checkpoint)
     ranker = scorers.ranking_model(model)
-    # Signatures need no traces of the layers, which double size and time.
-    ranker.save(export_to, save_traces=False,
-                signatures=self._dataset_builder.build_signatures(ranker))
+    signatures = self._dataset_builder.build_signatures(ranker)
+    # Signatures need no traces of the layers, which double size and time;
+    # without signatures traces are all that can be called.
+    ranker.save(export_to, save_traces=signatures is None,
+                signatures=signatures)
 
 
 class _CheckExport(tf.keras.callbacks.Callback):

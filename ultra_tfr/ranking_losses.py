@@ -14,6 +14,7 @@ import tensorflow_ranking as tfr
 from tensorflow_ranking.python import losses_impl
 
 from ultra_tfr import checks
+from ultra_tfr import keras_guards
 
 _ALL = tfr.keras.losses
 
@@ -109,6 +110,7 @@ class DebiasedLoss:
                           "take one of `tfr.keras.losses`")
     self._loss = loss
     self.treatment = _find_treatment(loss)
+    keras_guards.take_as_compiled(loss)
     config = loss.get_config()
     # TF-Ranking's mask: of ragged labels their lengths, otherwise labels >= 0.
     self._is_ragged = config.get("ragged", False)

@@ -58,23 +58,26 @@ def _check(path, capsys, signature="serving_default"):
     assert np.ptp(row[:size]) > 0
 
 
+@pytest.mark.slow
 def test_the_network_of_numbers(load, tmp_path, capsys):
   _run(load, "keras_dnn_tfrecord", tmp_path, num_features=3, num_valid_steps=2,
        hidden_layer_dims="4", use_log1p=True)
   _check(tmp_path / "export" / "latest_model", capsys)
 
 
+@pytest.mark.slow
 def test_the_attention_to_other_documents(load, tmp_path, capsys):
   _run(load, "antique_kpl_din", tmp_path, head_size=4, list_size=10,
        hidden_layer_dims=["4"], vocab_size=70)
   _check(tmp_path / "export", capsys, "tensorflow/serving/predict")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_pipeline, path", [
     (False, "export"), (True, "export/latest_model")])
 def test_ragged_documents(load, tmp_path, capsys, use_pipeline, path):
   _run(load, "antique_ragged", tmp_path, use_pipeline=use_pipeline,
-       hidden_layer_dims=[4], vocab_size=70, num_valid_steps=1)
+       hidden_layer_dims=[16], vocab_size=70, num_valid_steps=1)
   assert len(_curve(capsys.readouterr().out)) == 10
   model = tf.saved_model.load(str(tmp_path / path))
   query = tf.ragged.constant([["word01"]], row_splits_dtype=tf.int64)

@@ -76,6 +76,20 @@ def test_other_losses_are_refused_and_subclasses_are_not():
   assert DebiasedLoss(Mine()).treatment.enters == "label"
 
 
+@pytest.mark.parametrize("wrapper", [UnbiasedLoss, InversePropensityLoss])
+def test_means_in_the_scope_of_a_strategy(wrapper):
+  """TF-Ranking's pipelines train there, and Keras refused the inner mean."""
+  def make():
+    return wrapper(PositionBias(4, examination=CURVE),
+                   tfr.keras.losses.SoftmaxLoss())
+
+  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+  with strategy.scope():
+    loss = make()
+  found = strategy.run(loss, args=(FEEDBACK, SCORES))
+  assert float(found) == pytest.approx(float(make()(FEEDBACK, SCORES)))
+
+
 def test_a_click_far_down_counts_more_than_one_at_the_top():
   """TF-Ranking makes weights of items one of the list: so labels have to."""
   feedback, scores = [[1.0, 0.0, 0.0, 1.0]], tf.Variable(tf.zeros([1, 4]))
