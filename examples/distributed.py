@@ -33,6 +33,7 @@ from absl import flags
 import ultra_tfr  # Before TensorFlow.
 import tensorflow as tf
 
+from ultra_tfr import distribution
 from ultra_tfr import scorers
 from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.data import synthetic
@@ -56,21 +57,9 @@ def _make_strategy():
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * _LOGICAL_DEVICES.value)
-  if "TF_CONFIG" in os.environ:
-    return tf.distribute.MultiWorkerMirroredStrategy()
-  devices = (tf.config.list_logical_devices("GPU") or
-             tf.config.list_logical_devices("CPU"))
-  return tf.distribute.MirroredStrategy([device.name for device in devices])
-
-
-def _is_chief(strategy):
-  """Whether this process is the one that writes."""
-  resolver = strategy.cluster_resolver
-  if resolver is None or not resolver.task_type:
-    return True
-  has_chief = "chief" in resolver.cluster_spec().jobs
-  return resolver.task_type == "chief" or (
-      not has_chief and resolver.task_id == 0)
+  return distribution.make_strategy(
+      distribution.MULTI_WORKER if "TF_CONFIG" in os.environ else
+      distribution.MIRRORED)
 
 
 def _make_dataset(task):
@@ -111,7 +100,7 @@ def main(_):
       _make_dataset(task), steps_per_epoch=100, epochs=_EPOCHS.value,
       callbacks=[ultra_tfr.callbacks.PropensityEM()], verbose=0)
 
-  if not _is_chief(strategy):
+  if not distribution.is_chief(strategy):
     return
   # A copy without the strategy, under which all workers would have to take part
   # in prediction.

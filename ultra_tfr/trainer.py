@@ -23,8 +23,9 @@ def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
   Args:
     model: a Keras model, which is compiled here.
     loss: its Keras loss.
-    dataset: endless batches (inputs, y_true) or (inputs, y_true, weights). The
-      model is compiled before the first one is asked for.
+    dataset: endless batches (inputs, y_true) or (inputs, y_true, weights), of
+      the strategy that the model was made in the scope of. The model is
+      compiled before the first one is asked for.
     settings: `Settings`.
     callbacks: Keras callbacks; they see an epoch at each validation.
     verbose: as in Keras's `fit`.
@@ -34,9 +35,10 @@ def fit(model: tf.keras.Model, loss: tf.keras.losses.Loss,
   """
   rate = tf.keras.optimizers.schedules.CosineDecay(
       settings.learning_rate, settings.steps)
-  model.compile(tf.keras.optimizers.Adam(rate), loss)
-  # Keras traces a step twice if the optimizer makes its variables in it.
-  model.optimizer.build(model.trainable_variables)
+  with model.distribute_strategy.scope():
+    model.compile(tf.keras.optimizers.Adam(rate), loss)
+    # Keras traces a step twice if the optimizer makes its variables in it.
+    model.optimizer.build(model.trainable_variables)
   return model.fit(
       dataset, steps_per_epoch=settings.steps_per_epoch,
       epochs=settings.steps // settings.steps_per_epoch,

@@ -1,5 +1,6 @@
 """The command line answers what needs no TensorFlow without loading it."""
 
+import json
 import os
 import re
 import subprocess
@@ -26,9 +27,9 @@ def _run(words, folder, program=_PROGRAM, **environment):
           **os.environ, **environment, "PYTHONPATH": str(program_files.ROOT)})
 
 
-def _answer(words, folder):
+def _answer(words, folder, **environment):
   """Status, stdout and stderr of a call that loads no TensorFlow."""
-  done = _run(words, folder)
+  done = _run(words, folder, **environment)
   *lines, loaded = done.stderr.splitlines()
   assert loaded == "False", done.stderr
   return done.returncode, done.stdout, "\n".join(lines)
@@ -57,6 +58,14 @@ _WRONG = {
     "prepared log": (
         ["fit-log", "--prepared=none", "--model_dir=m"], 1,
         "--prepared none: there is no such file or folder; give the --out of"),
+    "workers without a cluster": (
+        ["fit-log", "--prepared=.", "--model_dir=m",
+         "--distribution=multi_worker"], 1,
+        "multi_worker needs the environment variable TF_CONFIG in each worker"),
+    "workers without shards": (
+        ["fit-log", "--log=a", *_LOG, "--model_dir=m",
+         "--distribution=mirrored"], 1,
+        "--distribution mirrored needs shards to read; prepare the log by"),
     "log to prepare": (
         ["prepare-log", "--log=none.csv", *_LOG, "--out=o"], 1,
         "--log none.csv: there is no such file or folder; give a click log"),
@@ -84,6 +93,16 @@ def test_a_wrong_call_gets_one_sentence_at_once(name, tmp_path):
   assert re.search(pattern, first), err
   assert all(line.startswith("See `ultra-tfr ") for line in more), err
   assert not os.listdir(tmp_path)
+
+
+def test_workers_that_cannot_share_a_batch(tmp_path):
+  cluster = {"cluster": {"worker": ["a:1", "b:1"]},
+             "task": {"type": "worker", "index": 1}}
+  code, _, err = _answer(
+      ["fit-log", "--prepared=.", "--model_dir=m", "--batch_size=5",
+       "--distribution=multi_worker"], tmp_path, TF_CONFIG=json.dumps(cluster))
+  assert code == 1
+  assert "--batch_size 5 is no multiple of the 2 workers, which share" in err
 
 
 def test_help_and_versions_come_at_once(tmp_path):

@@ -8,6 +8,7 @@ import time
 from absl import flags
 
 from ultra_tfr import choices
+from ultra_tfr import distribution
 from ultra_tfr import output
 from ultra_tfr.commands import common
 from ultra_tfr.startup import lazy_module
@@ -57,6 +58,54 @@ def define_prepared_flags(folder):
       "and all that says what is in it.")
   define_column_flags(log_required=False, required=False)
   define_reading_flags(folder)
+
+
+def define_distribution_flag():
+  """Defines --distribution, for a log that is prepared."""
+  flags.DEFINE_enum(
+      "distribution", None, distribution.KINDS, "Train from --prepared on all "
+      "GPUs of this machine (mirrored), or on several machines "
+      "(multi_worker), which run the same command, each with its TF_CONFIG, "
+      "and see --prepared under this name.")
+
+
+def find_cluster():
+  """The `distribution.Cluster` that the flags describe.
+
+  Raises:
+    ValueError: if --distribution does not fit to the other flags, or TF_CONFIG
+      not to it.
+  """
+  cluster = distribution.find_cluster(FLAGS.distribution)
+  if FLAGS.distribution and not FLAGS.prepared:
+    raise ValueError(
+        f"--distribution {FLAGS.distribution} needs shards to read; prepare "
+        "the log by `ultra-tfr prepare-log`, and give it by --prepared.")
+  if FLAGS.batch_size and FLAGS.batch_size % cluster.num_workers:
+    raise ValueError(
+        f"--batch_size {FLAGS.batch_size} is no multiple of the "
+        f"{cluster.num_workers} workers, which share each batch equally; give "
+        "one that is.")
+  return cluster
+
+
+def make_strategy(log, cluster):
+  """The `tf.distribute.Strategy` of --distribution, or None without it.
+
+  Args:
+    log: a `ClickLog`.
+    cluster: of `find_cluster`.
+
+  Raises:
+    ValueError: if the log cannot be shared by so many replicas.
+  """
+  kind = FLAGS.distribution
+  if kind is None:
+    return None
+  # Before a strategy waits for the other workers.
+  count = distribution.num_replicas(kind, cluster)
+  log.parts["train"].check_replicas(count, _batch_size(log, count))
+  return distribution.make_strategy(kind)
 
 
 def check_log_or_prepared():
@@ -283,13 +332,14 @@ def check_files(model_dirs=(), names=("json", "rejected")):
         for folder in model_dirs for name in training.FILES)])
 
 
-def train(log, logs_folder=None, known=None):
+def train(log, logs_folder=None, known=None, strategy=None):
   """Trains on a log as the flags say, and prints how well clicks are predicted.
 
   Args:
     log: a `ClickLog`.
     logs_folder: for TensorBoard, or None.
     known: `known_curves.KnownCurves`, or None.
+    strategy: of `make_strategy`.
 
   Returns:
     A tuple of the method's name and a `fit_log.training.FittedLog`.
@@ -298,14 +348,14 @@ def train(log, logs_folder=None, known=None):
     ValueError: if there is nothing to learn from.
   """
   training.check_can_teach(log)
-  settings = _settings(log)
+  settings = _settings(log, strategy)
   training.check_memory(log, settings.batch_size)
   name = choices.resolve_method(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)
   fitted = training.fit(
       log, name, settings, seed=FLAGS.seed, logs_folder=logs_folder,
-      verbose=common.verbosity(), known=known).settled()
+      verbose=common.verbosity(), known=known, strategy=strategy).settled()
   found = fitted.click_prediction
   if click_prediction.deciding_part(found):
     print("\n".join(["", *output.align(
@@ -315,13 +365,14 @@ def train(log, logs_folder=None, known=None):
   return name, fitted
 
 
-def train_without_debiasing(log, fitted, logs_folder=None):
+def train_without_debiasing(log, fitted, logs_folder=None, strategy=None):
   """Trains the ranker that is served where no debiasing is justified.
 
   Args:
     log: a `ClickLog`.
     fitted: what `train` gave.
     logs_folder: for TensorBoard, or None.
+    strategy: of `make_strategy`.
 
   Returns:
     As `train` does.
@@ -329,16 +380,22 @@ def train_without_debiasing(log, fitted, logs_folder=None):
   name = training.WITHOUT_DEBIASING
   print(f"Training {name}, the ranker to serve ...", flush=True)
   return name, training.fit_without_debiasing(
-      log, fitted, _settings(log), seed=FLAGS.seed, logs_folder=logs_folder,
-      verbose=common.verbosity())
+      log, fitted, _settings(log, strategy), seed=FLAGS.seed,
+      logs_folder=logs_folder, verbose=common.verbosity(), strategy=strategy)
 
 
-def _settings(log):
+def _settings(log, strategy):
   """The `trainer.Settings` that the flags say, for a log."""
-  num_requests = len(log.parts["train"])
-  batch_size = FLAGS.batch_size or training.default_batch_size(num_requests)
+  batch_size = _batch_size(
+      log, 1 if strategy is None else strategy.num_replicas_in_sync)
   return common.settings(training.default_steps(
-      num_requests, batch_size, FLAGS.validate_every), batch_size)
+      len(log.parts["train"]), batch_size, FLAGS.validate_every), batch_size)
+
+
+def _batch_size(log, num_replicas):
+  """Requests in a batch of all replicas together."""
+  suits = training.default_batch_size(len(log.parts["train"]))
+  return FLAGS.batch_size or max(1, suits // num_replicas) * num_replicas
 
 
 def write_report(log, fitted, folder, name="", evaluation=None):

@@ -14,6 +14,7 @@ from ultra_tfr.startup import lazy_module
 click_prediction = lazy_module("ultra_tfr.fit_log.click_prediction")
 evaluation = lazy_module("ultra_tfr.fit_log.evaluation")
 known_curves = lazy_module("ultra_tfr.fit_log.known_curves")
+manifest = lazy_module("ultra_tfr.data.prepared.manifest")
 training = lazy_module("ultra_tfr.fit_log.training")
 
 FLAGS = flags.FLAGS
@@ -25,6 +26,7 @@ def define_flags():
   click_logs.define_method_flag()
   common.define_run_flags()
   common.define_training_flags(["128", "64"], steps=None, learning_rate=2e-3)
+  click_logs.define_distribution_flag()
   flags.DEFINE_string(
       "examination", None, "Examination to take instead of estimating it: "
       "'randomized' or 'harvested', what the log tells without a model; "
@@ -48,26 +50,50 @@ def main():
         f"--method {FLAGS.method} takes no --examination; take "
         f"{choices.TAKES_EXAMINATION}, or leave one of them out.")
   click_logs.check_log_or_prepared()
+  cluster = click_logs.find_cluster()
   click_logs.check_training()
   click_logs.check_files([FLAGS.model_dir])
+  if not cluster.is_chief:
+    _train_along(cluster)
+    return
   with output.Folder(
       FLAGS.model_dir, training.COMMAND, "--model_dir", training.SCHEMA_FILE,
       FLAGS.overwrite) as folder:
-    _fit(folder)
+    _fit(folder, cluster)
 
 
-def _fit(folder):
+def _train_along(cluster):
+  """Trains as a worker that is not the chief, which writes and reports."""
+  with manifest.read_prepared(FLAGS.prepared) as log:
+    print(f"Worker {cluster.number + 1} of {cluster.num_workers}; the first "
+          "one writes --model_dir.", flush=True)
+    _train(log, cluster)
+  print("The training has ended.")
+
+
+def _train(log, cluster, logs_folder=None):
+  """Trains as the flags say.
+
+  Returns:
+    A tuple of the name and the `FittedLog` that is saved and judged, and the
+    `FittedLog` that the report is about.
+  """
+  strategy = click_logs.make_strategy(log, cluster)
+  known = known_curves.find(
+      FLAGS.examination, log) if FLAGS.examination else None
+  name, fitted = click_logs.train(log, logs_folder, known, strategy)
+  if fitted.is_justified:
+    return name, fitted, fitted
+  return (*click_logs.train_without_debiasing(
+      log, fitted, logs_folder, strategy), fitted)
+
+
+def _fit(folder, cluster):
   start = time.monotonic()
   with click_logs.read_prepared() if FLAGS.prepared else (
       click_logs.read(folder)) as log:
     folder.remove("logs")
-    known = known_curves.find(
-        FLAGS.examination, log) if FLAGS.examination else None
-    logs_folder = folder.claim("logs/")
-    name, fitted = click_logs.train(log, logs_folder, known)
-    # `served` is saved and judged; `fitted` is what the report is about.
-    served_name, served = (name, fitted) if fitted.is_justified else (
-        click_logs.train_without_debiasing(log, fitted, logs_folder))
+    served_name, served, fitted = _train(log, cluster, folder.claim("logs/"))
     # An older report would look like that of this model.
     folder.remove("report")
     served.save(folder)

@@ -24,7 +24,7 @@ _GROUPS = {
         "relevance_units"),
     "Training": (
         "steps", "learning_rate", "batch_size", "validate_every", "select",
-        "runs", "seed", "jobs"),
+        "runs", "seed", "jobs", "distribution"),
     "Evaluation": ("max_weight", "replicates"),
     "Apache Beam": ("runner", "beam_options"),
     "Output": (

@@ -1,5 +1,6 @@
 """Training a ranker and the bias of its positions from a click log."""
 
+import contextlib
 import dataclasses
 import os
 from typing import Any
@@ -10,12 +11,14 @@ import tensorflow as tf
 
 from ultra_tfr import checks
 from ultra_tfr import choices
+from ultra_tfr import distribution
 from ultra_tfr import methods
 from ultra_tfr import output
 from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
 from ultra_tfr.checks import memory as _memory
+from ultra_tfr.data.prepared.shards import Shards
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import click_prediction
 from ultra_tfr.fit_log import new_rows
@@ -31,6 +34,10 @@ _PASSES, _FEWEST_STEPS, _MOST_STEPS = 10, 200, 3000
 # `prior_clicks` of the bias layer where a pass over the log has more batches
 # than the M step remembers, which is so many at its first step size, .05.
 _PRIOR_CLICKS, _LAST_BATCHES = 20.0, 20
+# What TensorFlow raises in the workers that are left.
+_WORKER_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
+# What `click_prediction.choose` gives, by the number that workers are told.
+_KEPT = (None, click_prediction.SIMPLER, click_prediction.FIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +205,8 @@ def default_steps(num_requests: int, batch_size: int,
 
 def fit(log: Any, method_name: str, settings: trainer.Settings, *,
         seed: int = 0, logs_folder: Optional[str] = None, verbose: int = 0,
-        known: Optional[Any] = None) -> "FittedLog":
+        known: Optional[Any] = None,
+        strategy: Optional[Any] = None) -> "FittedLog":
   """Trains a method on the training part of a log.
 
   The parameters that are kept are the last ones whose self-normalised DCG@10 on
@@ -219,36 +227,42 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     verbose: as in Keras's `fit`.
     known: `known_curves.KnownCurves` to take instead of estimating examination,
       for a method that `takes_examination`; or None.
+    strategy: a `tf.distribute.Strategy` to train by, of a log that was
+      prepared: each worker reads its own shards, see
+      `Shards.replica_batches`, and the weights of rows count relative to their
+      mean on each replica. All workers call this alike, but TensorBoard logs
+      and the `click_prediction` are for the chief alone. None for one device.
 
   Returns:
-    A `FittedLog`.
+    A `FittedLog`, whose model is of no strategy.
 
   Raises:
     ValueError: if there is no such method, a request is too long for the
-      memory, or the training diverged.
+      memory, the replicas of the strategy cannot share the batches, a file of
+      the log is damaged, another worker has ended, or the training diverged.
   """
   checks.check_choice("method_name", method_name, choices.FOR_LOGS)
   check_memory(log, settings.batch_size)
   method = methods.find(method_name)
+  arguments = method.model_arguments(settings)
   tf.keras.utils.set_random_seed(seed)
-  model = scorers.build_log_model(
-      log.statistics, **method.model_arguments(settings))
-  loss, bias, callbacks = method.build(
-      len(log.positions),
-      "click" if log.feedback_kind == "binary" else "dwell",
-      num_contexts=len(log.contexts),
-      # In the batches that the M step remembers, a small log is repeated.
-      prior_clicks=_PRIOR_CLICKS * max(
-          1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])),
-      examination=None if known is None else known.values)
-  method.start(model, bias, _highest_rate(log))
+  with (strategy or tf.distribute.get_strategy()).scope():
+    model = scorers.build_log_model(log.statistics, **arguments)
+    loss, bias, callbacks = method.build(
+        len(log.positions),
+        "click" if log.feedback_kind == "binary" else "dwell",
+        num_contexts=len(log.contexts),
+        # In the batches that the M step remembers, a small log is repeated.
+        prior_clicks=_PRIOR_CLICKS * max(
+            1.0, _LAST_BATCHES * settings.batch_size / len(log.parts["train"])),
+        examination=None if known is None else known.values)
+    method.start(model, bias, _highest_rate(log))
   callbacks = list(callbacks)
   keeper = checkpoints.KeepBest(log, method_name, bias, method.has_guard)
   callbacks.append(keeper)
   if logs_folder is not None:
     # After `KeepBest`, which puts the validation result into the logs.
     callbacks += trainer.tensorboard(logs_folder, bias)
-  dataset = log.parts["train"].dataset(settings.batch_size, seed)
   has_weights = log.columns.weight is not None
 
   def targets(inputs, packed, weights):
@@ -261,8 +275,10 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     packed = packed[..., 0] if bias is None else packed
     return (inputs, packed, weights) if has_weights else (inputs, packed)
 
-  history = trainer.fit(
-      model, loss, dataset.map(targets), settings, callbacks, verbose)
+  with _clear_errors(log.parts["train"]):
+    history = trainer.fit(
+        model, loss, _dataset(log, settings, seed, strategy, targets), settings,
+        callbacks, verbose)
   estimated = None if bias is None else keeper.bias
   if estimated is not None and known is not None:
     estimated = dataclasses.replace(estimated, fixed_to=known.source)
@@ -275,18 +291,64 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   biases = {click_prediction.FIT: estimated}
   if keeper.simpler is not None:
     biases[click_prediction.SIMPLER] = keeper.simpler
+  if strategy is not None:
+    # A model of a strategy would need all workers to be saved.
+    weights = model.get_weights()
+    model = scorers.build_log_model(log.statistics, **arguments)
+    model.set_weights(weights)
+  found = {}
+  if estimated is not None and estimated.predicts_clicks:
+    if strategy is None or distribution.is_chief(strategy):
+      found = click_prediction.compare(log, model, biases)
+    if strategy is not None:
+      found["kept"] = _KEPT[int(distribution.of_chief(
+          strategy, _KEPT.index(found.get("kept"))))]
   return FittedLog(
       model, estimated, log.schema(), {"step": [*steps], **curves},
-      _validation(keeper),
-      click_prediction.compare(log, model, biases)
-      if estimated is not None and estimated.predicts_clicks else {},
-      keeper.simpler)
+      _validation(keeper), found, keeper.simpler)
+
+
+@contextlib.contextmanager
+def _clear_errors(part):
+  """Says which file could not be read, or that a worker has ended."""
+  try:
+    yield
+  except tf.errors.OpError as error:
+    if isinstance(error, _WORKER_LOST):
+      raise ValueError(
+          "The training cannot go on, since another worker has ended or cannot "
+          "be reached; see what it printed, and start all of them again."
+      ) from error
+    part.check()
+    raise
+
+
+def _dataset(log, settings, seed, strategy, targets):
+  """What `fit` of Keras takes."""
+  part, batch_size = log.parts["train"], settings.batch_size
+  if strategy is None:
+    return part.dataset(batch_size, seed).map(targets)
+  if not isinstance(part, Shards):
+    raise ValueError(
+        "With a `strategy` the log must be a prepared one; prepare it by "
+        "`ultra-tfr prepare-log`, and read it by `read_prepared`.")
+
+  def read_own(context):
+    count = context.num_replicas_in_sync
+    own = count // context.num_input_pipelines
+    first = context.input_pipeline_id * own
+    return part.replica_batches(
+        range(first, first + own), count, batch_size, seed).map(
+            targets).prefetch(2)
+
+  return strategy.distribute_datasets_from_function(read_own)
 
 
 def fit_without_debiasing(log: Any, fitted: "FittedLog",
                           settings: trainer.Settings, *, seed: int = 0,
                           logs_folder: Optional[str] = None,
-                          verbose: int = 0) -> "FittedLog":
+                          verbose: int = 0,
+                          strategy: Optional[Any] = None) -> "FittedLog":
   """Trains the ranker to serve where no debiasing is justified.
 
   Args:
@@ -296,12 +358,13 @@ def fit_without_debiasing(log: Any, fitted: "FittedLog",
     seed: as in `fit`.
     logs_folder: as in `fit`.
     verbose: as in `fit`.
+    strategy: as in `fit`.
 
   Returns:
     A `FittedLog` without a bias, with the `click_prediction` of `fitted`.
   """
   plain = fit(log, WITHOUT_DEBIASING, settings, seed=seed,
-              logs_folder=logs_folder, verbose=verbose)
+              logs_folder=logs_folder, verbose=verbose, strategy=strategy)
   return dataclasses.replace(plain, click_prediction=fitted.click_prediction)
 
 

@@ -137,6 +137,11 @@ class LoggedLists:
       for part in _bounded(starts, np.arange(len(starts) - 1)):
         yield _pad(rest, starts, part)
 
+  def check(self):
+    """Reads all files, and raises a `ValueError` that names one it cannot."""
+    for path in self._paths:
+      self._read(path)
+
   def dataset(self, batch_size=256, seed=0):
     """An endless dataset for `fit`, shuffled anew in each pass.
 

@@ -86,6 +86,12 @@ def read_prepared(folder):
     raise ValueError(
         f"{path}: is no description of a prepared log ({error}), so it is "
         "damaged; prepare the log again.") from error
+  for shard in (os.path.join(folder, SHARDS, entry["file"])
+                for part in PARTS for entry in found["shards"][part]):
+    if not os.path.isfile(shard):
+      raise ValueError(
+          f"{shard} is missing, though {path} names it; copy it anew, or "
+          "prepare the log again.")
   schema = found["schema"]
   return ClickLog(
       None, LogColumns.from_config(schema["columns"]), schema["positions"],
@@ -102,8 +108,6 @@ def _shards(folder, part, manifest):
     if os.path.basename(name) != name or entry["requests"] < 1:
       raise ValueError(f"{name!r:.60} is no shard of it")
     paths.append(os.path.join(folder, SHARDS, name))
-    if not os.path.isfile(paths[-1]):
-      raise ValueError(f"{name} is missing")
   statistics = manifest["schema"]["statistics"]
   return Shards(
       paths, [entry["requests"] for entry in entries],

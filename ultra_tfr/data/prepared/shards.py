@@ -7,6 +7,9 @@ row, in display order: "position" (from 1), "feedback", "context", "item",
 "text_0", "text_1" .. of the text features.
 """
 
+import itertools
+import re
+
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
@@ -70,7 +73,7 @@ def _feature(values):
   return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
-def read(path, num_numeric, num_texts):
+def read(path, num_numeric, num_texts, num_requests=None):
   """The `Rows` of a shard.
 
   Their times, and their places in the log, are not in it: these are 0.
@@ -79,6 +82,7 @@ def read(path, num_numeric, num_texts):
     path: the file.
     num_numeric: features that are numbers.
     num_texts: features that are texts.
+    num_requests: how many requests it must hold; None for any number.
 
   Raises:
     ValueError: if it is no such shard.
@@ -86,10 +90,16 @@ def read(path, num_numeric, num_texts):
   try:
     columns = {name: values.numpy() for name, values in _load(
         path, num_numeric, num_texts).items()}
+    found = len(columns["size"])
+    reason = "" if num_requests in (None, found) else (
+        f"{found} requests, and not {num_requests}")
   except tf.errors.OpError as error:
+    # Without the names of operations.
+    reason = re.sub(r"\{\{.*?\}\} ?|\s*\[Op:.*", "", error.message, flags=re.S)
+  if reason:
     raise ValueError(
-        f"{path}: is no whole shard of a prepared log ({error.message:.200}); "
-        "prepare the log again.") from error
+        f"{path}: is no whole shard of this prepared log ({reason:.200}); copy "
+        "it anew, or prepare the log again.")
   size = len(columns["position"])
   return Rows(
       request=np.repeat(columns["request"], columns["size"]),
@@ -116,6 +126,58 @@ def _load(path, num_numeric, num_texts):
   return columns
 
 
+def share(counts, number, count):
+  """What one of several replicas reads.
+
+  The shards are dealt out, and those that are left over, or all if they are
+  fewer than the replicas, are shared by request.
+
+  Args:
+    counts: how many requests each shard holds.
+    number: of the replica, from 0.
+    count: of all replicas.
+
+  Returns:
+    Pairs of a shard and a range, of its requests.
+
+  >>> share([4, 4, 5], number=1, count=2)
+  [(1, range(0, 4)), (2, range(1, 5, 2))]
+  """
+  whole = len(counts) // count * count
+  return [*((i, range(counts[i])) for i in range(number, whole, count)),
+          *((i, range(number, counts[i], count))
+            for i in range(whole, len(counts)))]
+
+
+def orders(counts, number, count, batch_size, seed):
+  """The order that a replica goes through its `share` in, again and again.
+
+  Args:
+    counts: as in `share`.
+    number: as in `share`.
+    count: as in `share`.
+    batch_size: requests in a batch of this replica.
+    seed: of the order.
+
+  Yields:
+    Tuples of a shard, whether a pass begins with it, and an array: the order of
+    its requests and those that the batches before it left over, which come
+    first in the numbering.
+  """
+  own = share(counts, number, count)
+  for epoch in itertools.count():
+    # A 0 at the end changes no seed: one replica sees what `batches` gives.
+    generator = np.random.default_rng((seed, epoch, number))
+    generator.shuffle(turns := list(own))
+    rest = 0
+    for i, (shard, requests) in enumerate(turns):
+      order = np.concatenate([
+          np.arange(rest), rest + np.asarray(requests, np.int64)])
+      generator.shuffle(order)
+      yield shard, i == 0, order
+      rest = len(order) % batch_size
+
+
 class Shards(requests_lib.LoggedLists):
   """The requests of one part of a prepared log.
 
@@ -130,8 +192,10 @@ class Shards(requests_lib.LoggedLists):
   """
 
   def __init__(self, paths, counts, num_rows, num_numeric, num_texts):
-    super().__init__(paths, sum(counts), num_rows,
-                     read=lambda path: read(path, num_numeric, num_texts))
+    count_of = dict(zip(paths, counts))
+    super().__init__(
+        paths, sum(counts), num_rows, read=lambda path: read(
+            path, num_numeric, num_texts, count_of[path]))
     self._shards, self._counts = list(paths), list(counts)
     self._num_numeric, self._num_texts = num_numeric, num_texts
 
@@ -145,21 +209,69 @@ class Shards(requests_lib.LoggedLists):
       batch_size: requests in a batch, at most as many as there are.
       seed: of the order.
     """
-    def orders():
-      epoch = 0
-      while True:
-        generator = np.random.default_rng((seed, epoch))
-        shards, rest = list(range(len(self._shards))), 0
-        generator.shuffle(shards)
-        for i, shard in enumerate(shards):
-          order = np.arange(rest + self._counts[shard])
-          generator.shuffle(order)
-          yield self._shards[shard], i == 0, order
-          rest = len(order) % batch_size
-        epoch += 1
+    return self._batches_of(0, 1, batch_size, seed)
 
-    def load(path, is_first, order):
-      return self._columns(path), is_first, order
+  def replica_batches(self, replicas, count, batch_size, seed):
+    """Batches for some of the replicas that train in step.
+
+    Each replica goes through its `share` as `training_batches` goes through
+    all, so what a step's batches hold depends on how many replicas there are,
+    and not on where they are.
+
+    Args:
+      replicas: their numbers; they take turns.
+      count: of all replicas.
+      batch_size: requests in a batch of all replicas together; where a replica
+        has fewer, its batches are what it has.
+      seed: of the order.
+
+    Returns:
+      A `tf.data.Dataset` as of `dataset`, where each batch is of one replica.
+
+    Raises:
+      ValueError: as `check_replicas`.
+    """
+    self.check_replicas(count, batch_size)
+    size = min(batch_size // count, self._smallest_share(count))
+    return tf.data.Dataset.choose_from_datasets(
+        [self._batches_of(number, count, size, seed) for number in replicas],
+        tf.data.Dataset.range(len(replicas)).repeat(),
+        stop_on_empty_dataset=False)
+
+  def check_replicas(self, count, batch_size):
+    """Raises a `ValueError` if these replicas cannot share a batch.
+
+    Args:
+      count: of all replicas.
+      batch_size: requests in a batch of all of them together.
+    """
+    if batch_size % count:
+      raise ValueError(
+          f"The batch size is {batch_size}, and {count} replicas cannot share "
+          "that equally; take a multiple of their number.")
+    if not self._smallest_share(count):
+      raise ValueError(
+          f"The training part has {len(self)} requests, too few for {count} "
+          "replicas, each of which needs its own; take fewer replicas.")
+
+  def _smallest_share(self, count):
+    """Requests of the replica that has the fewest."""
+    return min(sum(len(own) for _, own in share(self._counts, number, count))
+               for number in range(count))
+
+  def _batches_of(self, number, count, batch_size, seed):
+    """The batches of a replica, which has as many requests as a batch."""
+    def generate():
+      for shard, is_first, order in orders(
+          self._counts, number, count, batch_size, seed):
+        yield self._shards[shard], self._counts[shard], is_first, order
+
+    def load(path, num_requests, is_first, order):
+      columns = self._columns(path)
+      # Or those that are too many would be left out.
+      tf.debugging.assert_equal(
+          tf.size(columns["size"], tf.int64), num_requests)
+      return columns, is_first, order
 
     def deal(rest, loaded):
       """Requests for whole batches; those left over join the next shard's."""
@@ -186,9 +298,9 @@ class Shards(requests_lib.LoggedLists):
 
     nothing = {name: values[:0]
                for name, values in self._columns(self._shards[0]).items()}
-    return tf.data.Dataset.from_generator(orders, output_signature=(
-        tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool),
-        tf.TensorSpec([None], tf.int64))).map(
+    return tf.data.Dataset.from_generator(generate, output_signature=(
+        tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64),
+        tf.TensorSpec([], tf.bool), tf.TensorSpec([None], tf.int64))).map(
             load, num_parallel_calls=2).scan(nothing, deal).flat_map(
                 batches).prefetch(8)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import prepared_logs
 from ultra_tfr import output
 from ultra_tfr.data.click_log import grouping
 from ultra_tfr.data.click_log.columns import LogColumns
@@ -58,30 +59,7 @@ def paths(tmp_path, monkeypatch):
 
 
 def _plan(log, folder, columns=COLUMNS, **options):
-  out = folder / f"out-{len(os.listdir(folder))}"
-  os.makedirs(out)
-  return workers.make_plan(log, columns, str(out), str(folder / "rejected"),
-                           max_rejected=.1, **options)
-
-
-def _without_beam(plan, seed=0):
-  """All workers one after another, in any order."""
-  rng = np.random.default_rng(seed)
-  found, arranged, buckets = workers.Found(), workers.Arranged(), {}
-  for number in rng.permutation(len(plan.files)).tolist():
-    for part in workers.read(plan, number):
-      if isinstance(part, workers.Found):
-        found.merge(part)
-      else:
-        buckets.setdefault(part[0], []).append(part[1])
-  settled = workers.settle(plan, found)
-  for bucket in rng.permutation(list(buckets)).tolist():
-    rng.shuffle(chunks := list(buckets[bucket]))
-    arranged.merge(workers.arrange(plan, settled, bucket, [
-        workers.Chunk(*chunk) for chunk in chunks]))
-  result = workers.conclude(plan, found, arranged)
-  output.write(os.path.join(plan.folder, manifest.FILE), result)
-  return result
+  return prepared_logs.make_plan(log, folder, columns, **options)
 
 
 def _rejected(folder):
@@ -113,7 +91,7 @@ def _check_is(log, prepared):
 def test_a_prepared_log_is_the_log(paths, tmp_path, columns, options):
   plan = _plan(paths, tmp_path, columns, **options)
   assert plan.num_buckets > 2
-  _without_beam(plan)
+  prepared_logs.prepare(plan)
   rejected_file = str(tmp_path / "rejected.csv")
   with read_click_log(paths, columns, max_rejected=.1,
                       rejected_file=rejected_file, **options) as log:
@@ -134,7 +112,7 @@ def test_names_of_positions_are_in_the_order_given(tmp_path):
   os.makedirs(folder)
   plan = workers.make_plan(
       [path], columns, str(folder), str(tmp_path), **options)
-  _without_beam(plan)
+  prepared_logs.prepare(plan)
   with read_click_log([path], columns, **options) as log:
     _check_is(log, manifest.read_prepared(plan.folder))
 
@@ -145,7 +123,7 @@ def test_the_order_of_work_does_not_matter(paths, tmp_path):
   for seed in range(2):
     os.mkdir(tmp_path / str(seed))
     plan = _plan(paths, tmp_path / str(seed))
-    _without_beam(plan, seed)
+    prepared_logs.prepare(plan, seed)
     contents.append({
         name: open(os.path.join(folder, name), "rb").read()
         for folder in (os.path.join(plan.folder, "shards"),
@@ -158,11 +136,11 @@ def test_what_is_wrong_is_said_at_the_end(paths, tmp_path):
   plan.max_rejected = .001
   with pytest.raises(ValueError, match=(
       r"(?s)1\d of 63\d rows are rejected \(.*rejected lists them\)")):
-    _without_beam(plan)
+    prepared_logs.prepare(plan)
   with open(paths[1], "w", encoding="utf-8") as file:
     file.write("q,p\n1,2\n")
   with pytest.raises(ValueError, match="1.csv: there is no column 'f_1'"):
-    _without_beam(_plan(paths, tmp_path))
+    prepared_logs.prepare(_plan(paths, tmp_path))
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -172,10 +150,10 @@ def test_what_is_wrong_is_said_at_the_end(paths, tmp_path):
     (lambda found: found["shards"]["train"][0].update(file="../a"),
      "'../a' is no shard of it"),
     (lambda found: found["shards"]["valid"][0].update(file="a"),
-     "a is missing")])
+     r"shards/a is missing, though \S+/manifest.json names it; copy i")])
 def test_a_damaged_manifest_is_named(paths, tmp_path, damage, message):
   plan = _plan(paths, tmp_path)
-  found = output.plain(_without_beam(plan))
+  found = output.plain(prepared_logs.prepare(plan))
   damage(found)
   path = os.path.join(plan.folder, manifest.FILE)
   output.write(path, found)
