@@ -1,11 +1,13 @@
 """Tests that a prepared log trains alike on one device and on several."""
 
 import json
+import shutil
 import types
 
 import numpy as np
 from pyarrow import parquet
 import pytest
+import tensorflow as tf
 
 import click_logs
 import prepared_logs
@@ -14,6 +16,7 @@ import replicas_program
 from replicas_program import NUM_REPLICAS
 from replicas_program import SEED
 from ultra_tfr import distribution
+from ultra_tfr import trainer
 from ultra_tfr.commands import click_logs as click_logs_of_commands
 from ultra_tfr.data.prepared import manifest
 from ultra_tfr.data.prepared import shards
@@ -82,6 +85,32 @@ def test_a_log_too_small_for_the_workers_is_told_at_once(
   with pytest.raises(ValueError, match=(
       r"training part has 3\d\d requests, too few for 1000 replicas")):
     click_logs_of_commands.make_strategy(log, distribution.Cluster(1000, 1))
+
+
+def _read_on(model, loss, dataset, *_):
+  """In place of a training."""
+  del model, loss
+  list(dataset.take(20))
+
+
+def _lose_worker(*_):
+  raise tf.errors.UnavailableError(None, None, "Collective ops is aborted")
+
+
+@pytest.mark.parametrize("train, message", [
+    (_read_on, r"^\S+/train-00003\S+: is no whole shard of this prepared log"),
+    (_lose_worker, "since another worker has ended or cannot be reached; see")])
+def test_what_ends_a_training_is_told(
+    prepared, tmp_path, monkeypatch, train, message):
+  """TensorFlow's tracebacks name neither the file nor what to do."""
+  folder = shutil.copytree(prepared, tmp_path / "damaged")
+  damaged, = folder.glob("shards/train-00003*")
+  damaged.write_bytes(damaged.read_bytes()[:-30])
+  monkeypatch.setattr(trainer, "fit", train)
+  # It reads all of a small log, before the training.
+  monkeypatch.setattr(training, "_highest_rate", lambda log: .3)
+  with pytest.raises(ValueError, match=message):
+    replicas_program.fit(str(folder))
 
 
 @pytest.mark.slow

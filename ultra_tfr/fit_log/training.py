@@ -301,8 +301,9 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     if strategy is None or distribution.is_chief(strategy):
       found = click_prediction.compare(log, model, biases)
     if strategy is not None:
-      found["kept"] = _KEPT[int(distribution.of_chief(
-          strategy, _KEPT.index(found.get("kept"))))]
+      with _clear_errors(log.parts["train"]):
+        found["kept"] = _KEPT[int(distribution.of_chief(
+            strategy, _KEPT.index(found.get("kept"))))]
   return FittedLog(
       model, estimated, log.schema(), {"step": [*steps], **curves},
       _validation(keeper), found, keeper.simpler)
