@@ -129,6 +129,19 @@ def is_chief(strategy: Any) -> bool:
       not has_chief and resolver.task_id == 0)
 
 
+def own_part(strategy: Optional[Any], batch_size: int) -> int:
+  """How many requests of a batch are on this machine.
+
+  Args:
+    strategy: a `tf.distribute.Strategy`, or None for one device.
+    batch_size: requests in a batch of all replicas together.
+  """
+  if strategy is None:
+    return batch_size
+  own = len(strategy.extended.worker_devices)
+  return batch_size * own // strategy.num_replicas_in_sync
+
+
 def of_chief(strategy: Any, value: float) -> float:
   """A number that the chief knows, on all workers.
 

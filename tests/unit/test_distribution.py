@@ -1,6 +1,7 @@
 """Tests of ultra_tfr.distribution."""
 
 import json
+import types
 
 import pytest
 import tensorflow as tf
@@ -52,3 +53,12 @@ def test_a_strategy_of_this_machine():
       "mirrored", distribution.Cluster())
   assert distribution.is_chief(strategy)
   assert distribution.of_chief(strategy, 2.0) == 2.0
+
+
+def test_memory_is_needed_for_the_part_of_a_batch_that_is_here():
+  """A batch for 16 machines was refused for want of memory on each."""
+  strategy = types.SimpleNamespace(
+      extended=types.SimpleNamespace(worker_devices=["a", "b"]),
+      num_replicas_in_sync=16)
+  assert distribution.own_part(strategy, 256) == 32
+  assert distribution.own_part(None, 256) == 256

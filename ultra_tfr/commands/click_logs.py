@@ -349,7 +349,8 @@ def train(log, logs_folder=None, known=None, strategy=None):
   """
   training.check_can_teach(log)
   settings = _settings(log, strategy)
-  training.check_memory(log, settings.batch_size)
+  training.check_memory(
+      log, distribution.own_part(strategy, settings.batch_size))
   name = choices.resolve_method(FLAGS.method)
   print(f"Training {name} for {settings.steps} batches of "
         f"{settings.batch_size} requests ...", flush=True)

@@ -242,7 +242,7 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
       the log is damaged, another worker has ended, or the training diverged.
   """
   checks.check_choice("method_name", method_name, choices.FOR_LOGS)
-  check_memory(log, settings.batch_size)
+  check_memory(log, distribution.own_part(strategy, settings.batch_size))
   method = methods.find(method_name)
   arguments = method.model_arguments(settings)
   tf.keras.utils.set_random_seed(seed)
@@ -413,7 +413,7 @@ def check_memory(log: Any, batch_size: int) -> None:
 
   Args:
     log: a `ClickLog`.
-    batch_size: requests in a batch.
+    batch_size: requests in a batch, of those that are on this machine.
   """
   longest = log.summary["longest_request"]
   needed = _PAIR_BYTES * longest ** 2 * min(
