@@ -36,8 +36,8 @@ _PEERS = [
 # tensorflow-datasets 4.9 imports the second and does not ask for it.
 _TFDS = ["tensorflow-datasets", "importlib-resources"]
 
-# CLAX is for these Pythons.
-_BENCH = f"clax-models>=0.1.1; {_MODERN}"
+# CLAX is for these Pythons. It asks for a Flax that later JAX does not import.
+_BENCH = [f"clax-models>=0.1.1; {_MODERN}", f"jax<0.7.2; {_MODERN}"]
 
 # Those that its wheels and TensorFlow's are both for.
 _BEAM = ('apache-beam>=2.60; python_version >= "3.10" and '
@@ -82,7 +82,7 @@ setup(
     ],
     extras_require={
         "beam": [_BEAM],
-        "bench": [_BENCH],
+        "bench": _BENCH,
         "docs": ["sphinx", "furo", "myst-nb", "ipykernel", "latex2mathml",
                  "pandas"],
         "peers": _PEERS,
