@@ -13,10 +13,10 @@ from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 
 # Where the weight starts; a pair's own feedback has the weight 1.
-INITIAL_WEIGHT = 0.0625
+INITIAL_WEIGHT = 0.25
 # It moves by this factor between these bounds. At the upper one the ranker
 # mostly learns the logged order, at the lower one almost nothing of it.
-_FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 4.0
+_FACTOR, _LOWEST, _HIGHEST = 4.0, 1 / 64, 4.0
 # The lead of the ranker over the logged order must be this share of the lead of
 # the logged order over its reverse. On simulated lists the lead of a trained
 # ranker ends at .1 to .3 of that if lists were ordered by a ranker of few
@@ -24,10 +24,6 @@ _FACTOR, _LOWEST, _HIGHEST = 2.0, 1 / 64, 4.0
 _SHARE = 1 / 20
 # And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
-# p0 / p1 at the first position minus its mean at the others: users trust what
-# stands high if it is above this. On simulated clicks it ends at .02 at most
-# without such trust, and at .15 and more with it.
-_TRUST = 0.1
 
 
 class LoggedOrderGuard(tf.keras.callbacks.Callback):
@@ -39,16 +35,11 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   propensities of the moment taken out (SNIPS DCG@10, as in
   `ultra_tfr.evaluation.counterfactual`). If the lead of the ranker over the
   logged order is larger than a twentieth of the lead of the logged order over
-  its reverse, and by a standard error, the weight of the logged order is
-  halved; else it is doubled, between 1/64 and 4. So a logged order that says
-  little of relevance soon counts for nothing, and one that can hardly be
-  bettered is mostly what the ranker learns.
-
-  The judgement is as good as the propensities. Where users trust what stands
-  high, EM mostly finds only a part of that trust, and the logged order looks
-  better than it is. So for a layer with p0 (`trust_bias` `"auto"` or
-  `"position"`) the weight is also halved if clicks on irrelevant items gather
-  at the first position.
+  its reverse, and by a standard error, the weight of the logged order is a
+  quarter of what it was; else it is four times as much, between 1/64 and 4. So
+  a logged order that says little of relevance soon counts for nothing, and one
+  that can hardly be bettered is mostly what the ranker learns. The judgement is
+  as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -87,7 +78,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   >>> _ = model.fit(*lists, verbose=0, callbacks=[
   ...     PropensityEM(), LoggedOrderGuard(lists)])
   >>> float(bias.logged_order_weight)
-  2.0
+  4.0
   """
 
   def __init__(self, validation_data):
@@ -160,7 +151,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
 
 
 def move_weight(position_bias, dcg, logged, reverse, gain):
-  """Doubles or halves the weight of the logged order.
+  """Makes the weight of the logged order four times as large or as small.
 
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
@@ -181,19 +172,8 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
   surplus = dcg - logged - _SHARE * (logged - reverse)
   error = np.std(surplus) * np.sqrt(len(surplus))
   is_better = surplus.sum() > _STANDARD_ERRORS * error
-  leaves = is_better or _finds_trust(position_bias)
-  factor = 1.0 / _FACTOR if leaves else _FACTOR
+  factor = 1.0 / _FACTOR if is_better else _FACTOR
   weight = factor * float(position_bias.logged_order_weight.numpy())
   position_bias.logged_order_weight.assign(
       min(max(weight, _LOWEST), _HIGHEST))
   return float((dcg - logged).sum() / gain.sum())
-
-
-def _finds_trust(position_bias):
-  """Whether clicks on irrelevant items gather at the first position."""
-  relevant, irrelevant = position_bias.click_tables()
-  if irrelevant is None:
-    return False
-  share = (irrelevant.numpy() /
-           np.maximum(relevant.numpy(), 1e-12)).mean(axis=0)
-  return len(share) > 1 and share[0] - share[1:].mean() > _TRUST
