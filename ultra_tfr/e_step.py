@@ -29,6 +29,8 @@ _CHOICES = {
     "pair_loss": ("logistic", "hinge"),
 }
 
+_LEAST_RELEVANCE = 1e-3
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -176,6 +178,17 @@ class EStep:
         unclicked, 1.0, power=self.weight_power())
     return (tf.stop_gradient(tf.where(self._clicked, kept, unclicked)),
             tf.where(self._clicked, cut, 0.0))
+
+  def expected_feedback(self) -> tf.Tensor:
+    """What clicks with their `item_weights` are on average, `[B, L]`.
+
+    That is beta, with the constant and the shares that these weights have. It
+    is at least a little, since losses divide by it: of a list that was thought
+    to be worth nothing one click would outweigh all other lists.
+    """
+    believed = self._bias.shares() * tf.sqrt(self._bias.scales())
+    return tf.stop_gradient(tf.tensordot(believed, tf.maximum(
+        tf.sigmoid(self._relevance_logits), _LEAST_RELEVANCE), 1))
 
   def weight_power(self) -> Optional[tf.Tensor]:
     """The power t / annealing of weights at batch t; None if it is always 1.

@@ -309,7 +309,7 @@ class UnbiasedLoss(base.LearningLoss):
         tf.reduce_sum(clicks), tf.reduce_sum(clicks * factors),
         tf.reduce_sum(cut),
         self._debiased(batch.feedback, step.scores, batch.mask, batch.weights,
-                       factors))
+                       factors, step.expected_feedback()))
 
   def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""

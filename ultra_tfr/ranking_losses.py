@@ -5,9 +5,11 @@ and there an inverse propensity undoes the bias of what was shown. What depends
 on the order of labels alone has no such place, and is refused.
 """
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 from typing import Literal
+from typing import Optional
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
@@ -37,21 +39,35 @@ class Treatment:
     known: what is unbiased in `losses.InversePropensityLoss`.
     has_exponential_gain: the gain of the loss is 2^label - 1. It gets the label
       whose gain is the debiased feedback itself.
+    best: what the loss divides by: the best value that gains `[B, L]` of a list
+      allow, `[B, 1]`; or None.
   """
 
   enters: Literal["weights", "label"]
   learned: Literal["whole", "numerator"]
   known: Literal["whole", "numerator"]
   has_exponential_gain: bool = False
+  best: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
+
+
+def _best_dcg(gains):
+  """DCG of the best order, `[B, 1]`."""
+  ranks = tf.range(1.0, tf.cast(tf.shape(gains)[1], tf.float32) + 1.0)
+  return tf.reduce_sum(
+      tf.sort(gains, axis=1, direction="DESCENDING") / tf.math.log1p(ranks),
+      axis=1, keepdims=True)
+
+
+def _sum(gains):
+  """Reciprocal ranks are at best 1, so their weighted mean divides by this."""
+  return tf.reduce_sum(gains, axis=1, keepdims=True)
 
 
 _PREFERRED = Treatment("weights", "numerator", "numerator")
 _POINTWISE = Treatment("weights", "whole", "numerator")
-# These divide by the best value that the labels of the list allow. So labels
-# count relative to others of their list only: the weight of a single click
-# cancels out.
-_APPROX_MRR = Treatment("label", "numerator", "numerator")
-_APPROX_NDCG = dataclasses.replace(_APPROX_MRR, has_exponential_gain=True)
+_APPROX_MRR = Treatment("label", "whole", "numerator", best=_sum)
+_APPROX_NDCG = Treatment(
+    "label", "whole", "numerator", has_exponential_gain=True, best=_best_dcg)
 
 TREATMENTS = {
     _ALL.SoftmaxLoss: Treatment("weights", "whole", "whole"),
@@ -118,7 +134,8 @@ class DebiasedLoss:
     check_lambda_weight(getattr(loss, "_lambda_weight", None), loss)
 
   def __call__(self, feedback: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor,
-               weights: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+               weights: tf.Tensor, factors: tf.Tensor,
+               expected: Optional[tf.Tensor] = None) -> tf.Tensor:
     """The loss on debiased feedback, reduced as TF-Ranking does.
 
     Args:
@@ -127,6 +144,8 @@ class DebiasedLoss:
       mask: `[B, L]` booleans, the items that count.
       weights: `[B, L]` sample weights.
       factors: `[B, L]` debiasing weights, without a gradient.
+      expected: `[B, L]`, what the debiased feedback of each item is on average
+        over clicks, if that is known.
 
     Returns:
       A scalar, unless the loss is not reduced.
@@ -137,6 +156,15 @@ class DebiasedLoss:
       weights *= factors
     else:
       labels = tf.where(mask, feedback * factors, 0.0)
+      if treatment.best is not None:
+        # The loss divides by the best value of these labels, so the debiasing
+        # weight of a single click would cancel. This takes their best value out
+        # again, and puts one in its place that does not depend on weights: that
+        # of what is expected, which does not depend on clicks either, or that
+        # of the clicks themselves.
+        fair = feedback if expected is None else tf.where(mask, expected, 0.0)
+        weights *= tf.math.divide_no_nan(
+            treatment.best(labels), treatment.best(fair))
       if treatment.has_exponential_gain:
         labels = tf.math.log1p(labels) / tf.math.log(2.0)
     if self._is_ragged:

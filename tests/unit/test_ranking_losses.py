@@ -101,14 +101,43 @@ def test_a_click_far_down_counts_more_than_one_at_the_top():
     assert pull[3] > 2.0 * pull[0]
 
 
+@pytest.mark.parametrize("wrapper", [UnbiasedLoss, InversePropensityLoss])
+@pytest.mark.parametrize("cls", [
+    tfr.keras.losses.ApproxNDCGLoss, tfr.keras.losses.ApproxMRRLoss])
+def test_a_single_click_keeps_its_weight(cls, wrapper):
+  """Most lists have one click; its weight was divided away with the ideal."""
+  loss = wrapper(PositionBias(4, examination=CURVE), cls(reduction="sum"))
+  pulls = []
+  for feedback in ([[1.0, 0.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 1.0]]):
+    scores = tf.Variable(tf.zeros([1, 4]))
+    with tf.GradientTape() as tape:
+      value = loss(feedback, scores)
+    pulls.append(tape.gradient(value, scores).numpy().min())
+  assert pulls[1] / pulls[0] == pytest.approx(CURVE[0] / CURVE[3], rel=1e-4)
+
+
+def test_lists_count_by_the_relevance_that_they_have():
+  """The ideal is that of the relevance head, and no list outweighs all."""
+  loss = UnbiasedLoss(
+      PositionBias(4, examination=CURVE), head_weight=0.0,
+      loss=tfr.keras.losses.ApproxNDCGLoss(reduction="sum"))
+
+  def value(relevance_logit):
+    heads = tf.stack([tf.zeros([1, 4]), tf.fill([1, 4], relevance_logit)], 2)
+    return float(loss([[1.0, 0.0, 0.0, 0.0]], heads))
+
+  assert value(-1.0) / value(1.0) == pytest.approx(np.e, rel=1e-4)
+  assert value(-20.0) / value(0.0) == pytest.approx(500.0, rel=1e-3)
+
+
 def test_large_gains_stay_linear():
   """2^label - 1 of a label of 1 / theta = 1000 is no number."""
   loss = InversePropensityLoss(
       PositionBias(2, examination=[1.0, 1e-3]),
       tfr.keras.losses.ApproxNDCGLoss(reduction="sum"))
   both = float(loss([[1.0, 1.0]], [[0.0, 0.0]]))
-  # Gains of 1 and 1000, each at rank 1.5, over the best order of them.
-  expected = -1001.0 / np.log(2.5) / (1000.0 / np.log(2) + 1.0 / np.log(3))
+  # Gains of 1 and 1000, each at rank 1.5, over the best order of two clicks.
+  expected = -1001.0 / np.log(2.5) / (1.0 / np.log(2) + 1.0 / np.log(3))
   assert both == pytest.approx(expected, rel=1e-4)
 
 
