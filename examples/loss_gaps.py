@@ -13,7 +13,9 @@ Command (four minutes for one loss and run on a free core):
 
     python examples/loss_gaps.py --runs=3
 
-Expected output: a table as in examples/results/loss-gaps.md.
+Expected output: a table of losses with NDCG@10 and the gap closed. With
+--losses=approx_ndcg_loss --data_seed=7 --runs=1 learned ends at about .873,
+between .848 and .897: see examples/results/loss-gaps.md.
 """
 
 from absl import app
