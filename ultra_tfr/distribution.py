@@ -5,6 +5,8 @@ What the environment variable TF_CONFIG says is read without TensorFlow.
 
 import json
 import os
+import signal
+import threading
 from typing import Any
 from typing import NamedTuple
 from typing import Optional
@@ -111,7 +113,11 @@ def make_strategy(kind: str) -> Any:
       else that TensorFlow does in this process.
   """
   if kind == MULTI_WORKER:
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    if threading.current_thread() is threading.main_thread():
+      # TensorFlow has taken the signal for news of a preemption, and goes on.
+      signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    return strategy
   return tf.distribute.MirroredStrategy([device.name for device in _devices()])
 
 

@@ -1,6 +1,9 @@
 """Tests of ultra_tfr.distribution."""
 
+import ctypes
 import json
+import os
+import signal
 import types
 
 import pytest
@@ -53,6 +56,23 @@ def test_a_strategy_of_this_machine():
       "mirrored", distribution.Cluster())
   assert distribution.is_chief(strategy)
   assert distribution.of_chief(strategy, 2.0) == 2.0
+
+
+def test_a_worker_can_be_ended(monkeypatch):
+  """TensorFlow's strategy of several workers made them ignore SIGTERM."""
+  def make():
+    ctypes.CDLL(None).signal(signal.SIGTERM, 1)  # SIG_IGN, beside Python.
+
+  monkeypatch.setattr(distribution, "tf", types.SimpleNamespace(
+      distribute=types.SimpleNamespace(MultiWorkerMirroredStrategy=make)))
+  seen = []
+  before = signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
+  try:
+    distribution.make_strategy("multi_worker")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert seen == [signal.SIGTERM]
+  finally:
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_memory_is_needed_for_the_part_of_a_batch_that_is_here():
