@@ -37,6 +37,7 @@ def test_two_workers_train_as_one_device(workers, scenario):
     worker_program.assert_as_one_device(worker, scenario)
 
 
+@pytest.mark.slow
 def test_each_worker_gets_its_part(workers):
   assert [int(worker["replicas"]) for worker in workers] == [2, 2]
   for phase, lists in worker_program.PHASES.items():

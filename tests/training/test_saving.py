@@ -121,6 +121,13 @@ def saved(tmp_path_factory):
     if trust == "position":
       _fit(model)
       states["more"] = _state(model, bias)
+  return folder, states
+
+
+@pytest.fixture(scope="module")
+def loaded(saved):
+  """The same, after another process has loaded all of it."""
+  folder, states = saved
   environment = {**os.environ, "PYTHONHASHSEED": "7"}
   done = subprocess.run(
       [sys.executable, "-c", _LOAD], cwd=folder, env=environment,
@@ -142,8 +149,8 @@ def _assert_same(path, expected, **tolerance):
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
 @pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.smoke
-def test_a_fresh_process_has_the_propensities(saved, trust, kind):
-  folder, states = saved
+def test_a_fresh_process_has_the_propensities(loaded, trust, kind):
+  folder, states = loaded
   assert np.ptp(states[trust]["examination:0"]) > .01
   assert states[trust]["num_updates:0"] == 4
   _assert_same(folder / f"{trust}{kind}.npz", states[trust], rtol=0)
@@ -151,8 +158,8 @@ def test_a_fresh_process_has_the_propensities(saved, trust, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
-def test_training_goes_on_in_a_fresh_process(saved, kind):
-  folder, states = saved
+def test_training_goes_on_in_a_fresh_process(loaded, kind):
+  folder, states = loaded
   expected = states["more"]
   assert expected["num_updates:0"] == 8
   if kind == "_saved_model":

@@ -354,7 +354,7 @@ def test_strength_that_is_not_known():
         "0.012 below that of the order shown. It learned that order with the "
         "weight 4, where",)),
     # The only weight that any step had is the first one.
-    ([0.125], 0.003, ("0.003 above", "with the weight 0.062,")),
+    ([0.0625], 0.003, ("0.003 above", "with the weight 0.25,")),
     ([0.03125, 0.015625], 0.09, ("0.090 above", "the weight 0.031,"))])
 def test_whether_the_order_shown_was_followed(weights, lead, parts):
   sentences, warnings = _explain(history={
