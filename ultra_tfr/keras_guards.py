@@ -133,11 +133,14 @@ def loaded(layer):
   Returns:
     The layer.
   """
+  keras = tf.keras.Model.__module__.partition(".")[0]
   # A `.keras` file, and a folder.
   for function, name in (("compile_from_config", "self"), ("load", "model")):
     for frame in frames_of(function):
       model = frame.f_locals.get(name)
-      if isinstance(model, tf.keras.Model):
+      # A user's function of that name may have another model at hand.
+      is_own = frame.f_globals["__name__"].partition(".")[0] == keras
+      if is_own and isinstance(model, tf.keras.Model):
         _refuse_old_weights(model, layer)
   return layer
 

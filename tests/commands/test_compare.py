@@ -13,7 +13,6 @@ from ultra_tfr.experiments import peers
 
 _TINY = ["--train_queries=60", "--steps=20", "--validate_every=10",
          "--batch_size=32", "--hidden_units=16"]
-_HAS_PEERS = all(peer.can_load() for peer in peers.PEERS.values())
 _FEW = ["--methods=oracle-pairwise,naive-pairwise,unbiased,dla"]
 
 
@@ -140,7 +139,7 @@ def calls(tmp_path_factory):
   called = {**_CALLS, **{
       name: ["compare", *_TINY[:-1], "--methods=naive-pairwise", *words]
       for name, (words, _) in _WRONG.items()}}
-  if not _HAS_PEERS:
+  if not all(peer.can_load() for peer in peers.PEERS.values()):
     del called["peers"]
   return Calls(folder, called)
 
@@ -162,8 +161,9 @@ def test_letor_files_that_count_from_0_and_hold_the_largest_number(calls):
       calls.read("letor from 1", "err") + calls.read("letor from 1", "out"))
 
 
-@pytest.mark.skipif(not _HAS_PEERS, reason="a peer's library is missing")
 def test_peers_run_on_clicks_like_any_method(calls):
+  for peer in peers.PEERS.values():
+    pytest.importorskip(peer.library)
   click, dwell = calls.out("peers").split("dwell feedback, synthetic")
   for name in peers.PEERS:
     row = next(line for line in dwell.splitlines() if line.startswith(name))

@@ -31,7 +31,6 @@ BATCH_SIZE = 8
 # Lists of each `fit`, one after the other on the same model. Eight lists are a
 # batch; of a last batch of one list the second of two replicas gets nothing.
 PHASES = {"even": 16, "clicks_on_one_replica": 16, "uneven": 21, "empty": 9}
-_POISONED = {"poisoned": 24}  # Not one of them: it has a training of its own.
 
 
 def _pairwise(trust_bias, **options):
@@ -82,7 +81,7 @@ SCENARIOS = {
 def make_data(phase, seed=0):
   """Features, packed clicks and weights of lists."""
   rng = np.random.default_rng(seed)
-  shape = [{**PHASES, **_POISONED}[phase], NUM_POSITIONS]
+  shape = [PHASES[phase], NUM_POSITIONS]
   features = rng.normal(size=[*shape, 3]).astype(np.float32)
   positions = np.argsort(rng.random(shape), axis=1) + 1
   clicks = rng.random(shape) < .8 / positions
@@ -193,7 +192,7 @@ def train_poisoned(strategy):
     batch; "skipped", what the logs say of the epoch, and "updates".
   """
   tf.keras.utils.set_random_seed(0)
-  features, packed, _ = make_data("poisoned")
+  features, packed, _ = make_data("uneven")
   features[BATCH_SIZE] = np.nan
   before = tf.keras.mixed_precision.global_policy()
   tf.keras.mixed_precision.set_global_policy("mixed_float16")

@@ -80,7 +80,13 @@ def test_a_loaded_model_refuses_old_hdf5_before_it_is_fitted(tmp_path, name):
   model(tf.zeros([1, 2, 3]))
   PropensityEM().set_model(model)
   model.save(tmp_path / name)
-  again = tf.keras.models.load_model(tmp_path / name)
+
+  def load(model):
+    return tf.keras.models.load_model(tmp_path / name), model
+
+  again, other = load(scorers.build_model(3, hidden_units=[]))
   with pytest.raises(ValueError, match="the propensities of 'mine'; give"):
     again.save_weights(str(tmp_path / "w.h5"))
+  # No loss of ours, but at hand while the model was loaded.
+  other.save_weights(str(tmp_path / "other.h5"))
   again.save_weights(str(tmp_path / "w.weights.h5"))
