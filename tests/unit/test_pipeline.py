@@ -282,11 +282,12 @@ def test_a_run_that_crashed_is_resumed(files, tmp_path):
 def test_the_logged_order_is_followed_by_held_out_feedback(files, tmp_path):
   guarded = functools.partial(
       PositionBias, 8, trust_bias=None, logged_order_weight=0.25)
-  run = _pipeline(files, tmp_path, epochs=3, valid=None, position_bias=guarded)
+  run = _pipeline(files, tmp_path, epochs=2, valid=None, position_bias=guarded)
   run.train_and_validate()
   weights = [0.25, *(log["logged_order_weight"] for log in run.logs)]
-  assert len(weights) == 4
-  assert {b / a for a, b in zip(weights, weights[1:])} <= {0.5, 2.0}
+  assert len(weights) == 3
+  # Two epochs reach neither bound, where the weight stays.
+  assert {b / a for a, b in zip(weights, weights[1:])} <= {0.25, 4.0}
   with pytest.raises(ValueError, match="^`logged_order_weight` is moved by "
                      "held-out feedback, but .* label 'grade'; leave"):
     _pipeline(files, tmp_path, position_bias=guarded).train_and_validate()
