@@ -5,6 +5,8 @@ as ours: with two the second one is trained on clicks by a cross-entropy, as
 relevance is by ours. `fit` runs with each loss in turns, several rounds, in one
 process, so that a noisy machine touches all alike; a cell is the median of the
 rounds' ratios and, in brackets, their range. Smaller differences are noise.
+Without an accelerator it is the processor's time of one thread, which other
+work on the machine changes little, else the time that passes.
 
 Command (about a quarter of an hour on two quiet cores):
 
@@ -42,6 +44,9 @@ _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds.", lower_bound=1)
 _JIT = flags.DEFINE_boolean("jit_compile", False, "Compile steps by XLA.")
 
 _FEATURES = 136
+_ON_CPU = not (tf.config.list_physical_devices("GPU") or
+               tf.config.list_physical_devices("TPU"))
+_clock = time.process_time if _ON_CPU else time.perf_counter
 PEER, DEFAULT = "TF-Ranking, 2 towers", "all hypotheses"
 
 
@@ -106,10 +111,10 @@ def measure(compared, batch_size, list_size, hidden_units, rounds=5,
   models = {}
 
   def fit(name, steps):
-    start = time.perf_counter()
+    start = _clock()
     models[name].fit(dataset, steps_per_epoch=steps,
                      callbacks=compared[name][1], verbose=0)
-    return (time.perf_counter() - start) / steps
+    return (_clock() - start) / steps
 
   for name, (loss, _, arguments) in compared.items():
     models[name] = scorers.build_model(
@@ -127,6 +132,9 @@ def measure(compared, batch_size, list_size, hidden_units, rounds=5,
 
 
 def main(_):
+  if _ON_CPU:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
   head = ["lists x items", "towers", *candidates(1)]
   print(tables.to_markdown([head]), flush=True)
   for list_size in map(int, _LIST_SIZES.value):
