@@ -20,7 +20,8 @@ MAX_WEIGHT = 20.0
 def debiased_feedback(
     position_bias: Any, feedback: tf.Tensor, positions: tf.Tensor,
     contexts: Optional[tf.Tensor], *, has_noise: bool = True,
-    max_weight: Optional[float] = None) -> tuple[tf.Tensor, tf.Tensor]:
+    max_weight: Optional[float] = None,
+    relevance: Optional[tf.Tensor] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
   Of several hypotheses the likeliest counts. Where that one says that users
@@ -35,6 +36,9 @@ def debiased_feedback(
     has_noise: whether p0 is subtracted, if the layer has it. It is a chance of
       a click, so then feedback must be 0 or 1, or a mean of such values.
     max_weight: cap of the weights relative to position 1, or None.
+    relevance: `[S, B, L]`, the mean feedback of each item if it is examined, by
+      the model's logits for each hypothesis, which takes the place of what the
+      cap takes away; or None.
 
   Returns:
     A tuple of the estimates `[B, L]` on the scale of position 1 of the item's
@@ -58,14 +62,17 @@ def debiased_feedback(
   click_relevant = chances(given_clicks[0], relevant)
   click_irrelevant = None
   mask = tf.logical_and(masking.valid_items(feedback), slots.valid)
-  mask = tf.logical_and(mask, click_relevant > 0)
+  if relevance is None:
+    mask = tf.logical_and(mask, click_relevant > 0)
+  else:
+    relevance = tf.gather(relevance, likeliest)
   if irrelevant is not None and has_noise:
     first -= irrelevant[:, :1]
     click_irrelevant = chances(given_clicks[1], irrelevant)
   scale = slots.lookup(tf.broadcast_to(first, relevant.shape))
   estimates, _, _ = counterfactual.relevance_estimates(
       feedback, mask, click_relevant, click_irrelevant, scale=scale,
-      max_weight=max_weight)
+      max_weight=max_weight, relevance=relevance)
   return estimates, mask
 
 

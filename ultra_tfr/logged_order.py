@@ -1,5 +1,7 @@
 """Following the logged order until the ranker is better than it."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,13 +35,17 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   can teach. So at the end of each epoch the ranker, the logged order and its
   reverse are judged by feedback that training does not see, with the
   propensities of the moment taken out (SNIPS DCG@10, as in
-  `ultra_tfr.evaluation.counterfactual`). If the lead of the ranker over the
+  `ultra_tfr.evaluation.counterfactual`). What is hardly ever examined, as all
+  below a click where users stop at it, counts with the relevance that the
+  model gives it (see `core.counterfactual.relevance_estimates`), or the logged
+  order would look better than it is. The ranker is better if its lead over the
   logged order is larger than a twentieth of the lead of the logged order over
-  its reverse, and by a standard error, the weight of the logged order is a
-  quarter of what it was; else it is four times as much, between 1/64 and 4. So
-  a logged order that says little of relevance soon counts for nothing, and one
-  that can hardly be bettered is mostly what the ranker learns. The judgement is
-  as good as the propensities.
+  its reverse, and if it is ahead of the reverse, too, since propensities by
+  which that is the best of the three are wrong; both by a standard error. Then
+  the weight of the logged order is a quarter of what it was, else four times
+  as much, between 1/64 and 4. So a logged order that says little of relevance
+  soon counts for nothing, and one that can hardly be bettered is mostly what
+  the ranker learns. The judgement is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -85,7 +91,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     super().__init__()
     is_batch = isinstance(validation_data, tuple)
     self._data = [validation_data] if is_batch else validation_data
-    self._bias = self._has_noise = None
+    self._bias = self._is_binary = None
 
   def set_model(self, model):
     """Finds the bias layer."""
@@ -93,8 +99,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     for loss in base.learning_losses(model.loss):
       if loss.uses_logged_order:
         self._bias = loss.position_bias
-        self._has_noise = (self._bias.has_click_irrelevant and
-                           loss.options.feedback == "binary")
+        self._is_binary = loss.options.feedback == "binary"
         return
     raise ValueError(
         "`LoggedOrderGuard` needs a model compiled with an "
@@ -129,19 +134,28 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     """Ranker, logged order and its reverse, a batch of `held_out.judge`."""
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
-    scores = split_heads(self.model(inputs, training=False), feedback)[0]
-    estimates, mask = held_out.mean_estimates(self._debias, visits)
-    return ([scores, -positions, positions],
+    heads = split_heads(self.model(inputs, training=False), feedback)
+    relevance = tf.sigmoid(self._bias.relevance_logits(heads))
+    estimates, mask = held_out.mean_estimates(
+        functools.partial(
+            self._debias, relevance=tf.tile(relevance, [1, len(visits), 1])),
+        visits)
+    return ([heads[0], -positions, positions],
             estimates * item_weights(sample_weight, mask), mask)
 
-  def _debias(self, y_true):
+  def _debias(self, y_true, relevance):
     """Estimates and mask, `[B, L]` each."""
     feedback, positions, contexts = unpack_feedback(y_true)
+    has_noise = self._is_binary and self._bias.has_click_irrelevant
+    if not self._is_binary:
+      got = tf.cast(feedback > 0, tf.float32)
+      relevance *= tf.math.divide_no_nan(
+          tf.reduce_sum(feedback * got), tf.reduce_sum(got))
     estimates, mask = debiased_feedback(
-        self._bias, feedback, positions, contexts, has_noise=self._has_noise,
-        max_weight=MAX_WEIGHT)
+        self._bias, feedback, positions, contexts, has_noise=has_noise,
+        max_weight=MAX_WEIGHT, relevance=relevance)
     most = np.max(masking.zero_where_invalid(mask, feedback), initial=0.0)
-    if self._has_noise and most > 1.0:
+    if has_noise and most > 1.0:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` must hold clicks, 0 or 1 or "
           "their means, where feedback is binary and the bias layer has clicks "
@@ -169,9 +183,11 @@ def move_weight(position_bias, dcg, logged, reverse, gain):
       np.asarray(part, np.float64) for part in (dcg, logged, reverse, gain))
   if not gain.sum() > 0 or len(gain) < 2:
     return float("nan")
-  surplus = dcg - logged - _SHARE * (logged - reverse)
-  error = np.std(surplus) * np.sqrt(len(surplus))
-  is_better = surplus.sum() > _STANDARD_ERRORS * error
+  # Estimates by which the reverse is the best of the three are wrong.
+  is_better = all(
+      surplus.sum() > _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5
+      for surplus in (dcg - logged - _SHARE * (logged - reverse),
+                      dcg - reverse))
   factor = 1.0 / _FACTOR if is_better else _FACTOR
   weight = factor * float(position_bias.logged_order_weight.numpy())
   position_bias.logged_order_weight.assign(

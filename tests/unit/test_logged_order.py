@@ -164,15 +164,44 @@ class TestGuard:
     assert logs["logged_order_weight"] == 0.25 * factor
     assert math.copysign(1, logs["val_lead"]) == order
 
-  @pytest.mark.parametrize("feedback, weight", [
-      (CLICKED_LAST[:, ::-1], 1.0),
-      # A logged order that is worse than its reverse is not worth following.
-      (CLICKED_LAST, 0.0625)])
-  def test_the_same_order_is_not_better(self, feedback, weight):
+  @pytest.mark.parametrize("feedback", [CLICKED_LAST[:, ::-1], CLICKED_LAST])
+  def test_the_same_order_is_not_better(self, feedback):
     bias = _bias()
     data = [_lists(feedback, np.tile([4, 3, 2, 1], [12, 1]))]
     logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
-    assert (logs["val_lead"], logs["logged_order_weight"]) == (0.0, weight)
+    assert (logs["val_lead"], logs["logged_order_weight"]) == (0.0, 1.0)
+
+  def test_estimates_that_turn_the_logged_order_round_are_not_believed(self):
+    """Under a good logger a steep curve made the reverse look best of all."""
+    for scores, weight in (([1, 4, 3, 2], 1.0), ([1, 2, 3, 4], 1.0),
+                           ([0, 3, 2, 4], 0.0625)):
+      bias = _bias()
+      # The ranker is ahead of the logged order in all; only the last ranker is
+      # ahead of the reverse, which starts with the third item, not the fourth.
+      data = [_lists([[0, 0, 0, 1]] * 9 + [[0, 1, 0, 0]] * 3,
+                     np.tile(scores, [12, 1]))]
+      logs = _end_epoch(LoggedOrderGuard(data), _model(bias))
+      assert logs["val_lead"] > 0
+      assert logs["logged_order_weight"] == weight
+
+  @pytest.mark.parametrize("kind, click", [("binary", 1), ("graded", 30)])
+  @pytest.mark.parametrize("visits", [1, 2])
+  @pytest.mark.parametrize("sign, weight", [(1, 0.0625), (-1, 1.0)])
+  def test_what_nobody_sees_counts_as_the_model_says(
+      self, sign, weight, visits, kind, click):
+    """Users stop at a click: rankers of what is below it got no credit."""
+    bias = PositionBias(K, trust_bias=None, examination_model="browsing",
+                        logged_order_weight=0.25)
+    bias.examination.assign(np.tile([1.0, 0, 0, 0], K)[np.newaxis])
+    _with_relevance(bias, [0.2] * K * K)
+    # Scores are the logits of relevance, too; what is best stands last.
+    features, feedback = _lists(np.tile([click, 0, 0, 0], [12, 1]),
+                                sign * np.tile([0.0, -1.0, -2.0, 5.0], [12, 1]))
+    if visits > 1:
+      feedback = [feedback] * visits
+    logs = _end_epoch(LoggedOrderGuard([(features, feedback)]),
+                      _model(bias, feedback=kind))
+    assert logs["logged_order_weight"] == weight
 
   @pytest.mark.parametrize("share, weight", [(0.045, 1.0), (0.055, 0.0625)])
   def test_it_has_to_be_better_by_a_twentieth(self, share, weight):
@@ -378,6 +407,7 @@ def test_move_weight_needs_no_model():
 def test_a_standard_error_is_taken_off(seed):
   rng = np.random.default_rng(seed)
   dcg, logged, reverse = rng.normal(size=[3, 40])
+  reverse -= 3.0
   surplus = [d - c - 0.05 * (c - r) for d, c, r in zip(dcg, logged, reverse)]
   mean = sum(surplus) / 40
   error = math.sqrt(sum((x - mean) ** 2 for x in surplus) / 40 / 40)

@@ -17,7 +17,7 @@ from ultra_tfr.core import weights as weights_lib
 
 
 def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
-                        *, scale=1.0, max_weight=None):
+                        *, scale=1.0, max_weight=None, relevance=None):
   """Feedback with the position's bias taken out, item by item.
 
       c w           w = min(scale / p1, max_weight)          without p0
@@ -31,7 +31,14 @@ def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
   position 1 beyond that of an irrelevant item. Estimates are negative there
   where an item was not clicked.
 
-  The cap makes large weights smaller and so trades variance for bias.
+  The cap makes large weights smaller and so trades variance for bias: towards
+  no relevance, which flatters the order that was shown, since what is seldom
+  examined stands low in it. A model of relevance takes the place of what the
+  cap takes away,
+
+      estimate + beta max(scale - (p1 - p0) w, 0),
+
+  whose expectation is right if the cap does not bind, or if the model is right.
 
   Args:
     feedback: `[B, L]`, c >= 0. With `click_irrelevant` 0 or 1: what an
@@ -43,6 +50,8 @@ def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
     scale: a number, or a tensor that broadcasts to `[B, L]`.
     max_weight: the cap of w, or None. Without it w is capped by
       `masking.MIN_PROBABILITY`, also where p0 is p1.
+    relevance: `[B, L]`, by a model: the mean feedback of each item if it is
+      examined, for clicks beta; or None for no model.
 
   Returns:
     A tuple of `[B, L]` tensors, 0 outside the mask: the estimates; w; and
@@ -52,7 +61,8 @@ def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
   Biased Feedback", WSDM 2017, equation 5; with p0 Vardasbi, Oosterhuis & de
   Rijke, "When Inverse Propensity Scoring does not Work", CIKM 2020, after
   Agarwal et al., "Addressing Trust Bias for Unbiased Learning-to-Rank", WWW
-  2019.
+  2019; with a model Oosterhuis, "Doubly Robust Estimation for Correcting
+  Position Bias in Click Feedback for Unbiased Learning to Rank", TOIS 2023.
 
   >>> estimates, weights, clipped = relevance_estimates(
   ...     tf.constant([[1.0, 1.0, 0.0]]), tf.constant([[True] * 3]),
@@ -69,7 +79,10 @@ def relevance_estimates(feedback, mask, click_relevant, click_irrelevant=None,
     surplus = feedback - click_irrelevant
   kept, cut = weights_lib.scale_and_clip(
       1.0 / masking.floor_probability(contrast), scale, max_weight)
-  return (masking.zero_where_invalid(mask, surplus * kept),
+  estimates = surplus * kept
+  if relevance is not None:
+    estimates += relevance * tf.nn.relu(scale - contrast * kept)
+  return (masking.zero_where_invalid(mask, estimates),
           masking.zero_where_invalid(mask, kept),
           masking.zero_where_invalid(mask, feedback * cut))
 

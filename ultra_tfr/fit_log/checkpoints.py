@@ -88,12 +88,13 @@ class KeepBest(tf.keras.callbacks.Callback):
       return
     bias = self._bias()
     predictions = self._predict()
-    dcg, gain = self._judge(predictions, bias, with_logged=self._has_guard)
-    found = self._validation(dcg[0], gain, predictions, bias)
+    (dcg,), gain = self._judge(predictions, bias)
+    found = self._validation(dcg, gain, predictions, bias)
     logs[_MONITOR] = found.value
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
     if self._has_guard:
+      dcg, gain = self._judge(predictions, bias, for_guard=True)
       logs["val_lead"] = logged_order.move_weight(
           self._layer, *dcg, gain)
       logs["logged_order_weight"] = float(
@@ -116,16 +117,22 @@ class KeepBest(tf.keras.callbacks.Callback):
     """Scores and relevance of each batch, see `scoring.predict`."""
     return [predict(self.model, batch) for batch in self._batches]
 
-  def _judge(self, predictions, bias, with_logged=False):
-    """Judges the ranker, and if need be the logged order and its reverse."""
-    def rankings(batch, scores):
+  def _judge(self, predictions, bias, for_guard=False):
+    """Judges the ranker, and for the guard also the logged order, reversed too.
+
+    Only the guard takes the model's relevance for what nobody sees: what is
+    told of a ranker rests on feedback alone.
+    """
+    def judged(batch, scores, relevance):
       order = batch.display_order
-      return [scores, -order, order] if with_logged else [scores]
+      relevance = relevance[bias.relevance_head] if for_guard else None
+      return ([scores, -order, order] if for_guard else [scores],
+              *scoring.debiased_feedback(
+                  batch, bias, self._binary, relevance))
 
     return held_out.judge(
-        (rankings(batch, scores),
-         *scoring.debiased_feedback(batch, bias, self._binary))
-        for batch, (scores, _) in zip(self._batches, predictions))
+        judged(batch, *found)
+        for batch, found in zip(self._batches, predictions))
 
   def _validation(self, dcg, gain, predictions, bias):
     """A `Validation`, which with a bias tells how likely the clicks are."""

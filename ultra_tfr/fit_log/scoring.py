@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.core.counterfactual import relevance_estimates
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.evaluation import counterfactual
@@ -68,13 +69,16 @@ def add_totals(totals, scores, batch, bias, binary):
                 scale=scale, weights=batch.weights)
 
 
-def debiased_feedback(batch, bias, binary):
+def debiased_feedback(batch, bias, binary, relevance=None):
   """Feedback of a batch with the bias taken out, for `held_out.judge`.
 
   Args:
     batch: as in `add_totals`.
     bias: as in `add_totals`.
     binary: as in `add_totals`.
+    relevance: `[B, L]` probabilities of a model, which take the place of
+      feedback that is hardly ever given since hardly anybody looks: see
+      `core.counterfactual.relevance_estimates`; or None.
 
   Returns:
     A tuple of the estimates `[B, L]` times item weights, float64, and `[B, L]`
@@ -82,10 +86,18 @@ def debiased_feedback(batch, bias, binary):
   """
   relevant, irrelevant, scale = _propensities(batch, bias, binary)
   mask = ((batch.weights > 0) & (batch.feedback >= 0) &
-          (batch.positions >= 1) & (relevant > 0))
+          (batch.positions >= 1))
+  max_weight = None
+  if relevance is None:
+    mask &= relevant > 0
+  else:
+    max_weight, relevance = MAX_WEIGHT, relevance.astype(np.float64)
+    if not binary:
+      given = batch.feedback[mask & (batch.feedback > 0)]
+      relevance = relevance * (given.mean() if given.size else 0.0)
   estimates, _, _ = relevance_estimates(
       batch.feedback.astype(np.float64), mask, relevant, irrelevant,
-      scale=scale)
+      scale=scale, max_weight=max_weight, relevance=relevance)
   return estimates.numpy() * batch.weights, mask
 
 

@@ -126,6 +126,34 @@ def test_clipping_the_affine_estimates():
   np.testing.assert_allclose(clipped, [[2.0, 0.0]])
 
 
+@pytest.mark.parametrize("p0", [None, 0.01])
+@pytest.mark.parametrize("max_weight", [1.0, 3.0, None])
+def test_a_right_model_gives_back_what_the_cap_takes(max_weight, p0):
+  """Nobody looks below a click, so what stands there looked irrelevant."""
+  p1, beta = np.array([[0.8, 0.3, 0.02]]), np.array([[0.3, 0.6, 0.5]])
+  floor = 0.0 if p0 is None else p0
+  irrelevant = None if p0 is None else np.full([1, 3], p0)
+  scale = 0.8 - floor
+
+  def expected(relevance):
+    """The mean over clicks, which come with the chance p0 + (p1 - p0) beta."""
+    clicks = [counterfactual.relevance_estimates(
+        np.full([1, 3], click), tf.fill([1, 3], True), p1, irrelevant,
+        scale=scale, max_weight=max_weight, relevance=relevance)[0]
+              for click in (0.0, 1.0)]
+    chance = floor + (p1 - floor) * beta
+    return clicks[0] * (1 - chance) + clicks[1] * chance
+
+  np.testing.assert_allclose(expected(beta), scale * beta, rtol=1e-6)
+  # A wrong one counts where the cap binds, and nowhere else.
+  is_capped = max_weight is not None and (
+      max_weight < scale / (p1 - floor) - 1e-9)
+  np.testing.assert_array_equal(
+      np.abs(expected(beta * 0.5) - scale * beta) > 1e-6, is_capped)
+  np.testing.assert_array_equal(
+      np.abs(expected(None) - scale * beta) > 1e-6, is_capped)
+
+
 @pytest.mark.parametrize("p1, p0", [(0.3, 0.3), (0.0, 0.0), (0.0, None)])
 def test_weights_are_finite_where_nothing_is_known(p1, p0):
   arguments = (tf.constant([[1.0]]), tf.constant([[True]]), tf.constant([[p1]]),
