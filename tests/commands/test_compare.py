@@ -188,7 +188,7 @@ def test_peers_without_their_library(tmp_path):
   assert line.endswith("pip install 'ultra_tfr[peers]'.")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_suite_of_all_worlds(tmp_path):
   """Which users there are nobody knows: a table of one world says little."""
   words = [*_TINY[:-1], "--suite=robustness", "--runs=1",
@@ -204,7 +204,7 @@ def test_the_suite_of_all_worlds(tmp_path):
   assert "--suite robustness" in table and "--click_model" not in table
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_all_methods_in_one_command(tmp_path):
   done = _run([*_TINY, "--feedback=click,dwell", "--runs=1", "--jobs=2",
                "--json=out.json"], tmp_path)

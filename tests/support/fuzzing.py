@@ -10,12 +10,12 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-# Seconds of each fuzz test. Those that every run has, one minute in all, have
-# the same examples each time; the long ones, `pytest -m fuzz`, have new ones.
-_SHORT, _LONG = 4, 120
+# Seconds of each fuzz test. Those that every run has, half a minute in all,
+# have the same examples each time; those of `pytest -m release` have new ones.
+_SHORT, _LONG = 2, 120
 SECONDS = pytest.mark.parametrize("seconds", [
     pytest.param(_SHORT, id="short"),
-    pytest.param(_LONG, id="long", marks=pytest.mark.fuzz)])
+    pytest.param(_LONG, id="long", marks=pytest.mark.release)])
 # No example may take so long, in seconds.
 _HANG = 60
 # What readers may stumble over.

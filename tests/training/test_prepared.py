@@ -113,7 +113,7 @@ def test_what_ends_a_training_is_told(
     replicas_program.fit(str(folder))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_two_workers_train_as_one_device(tmp_path, one_device):
   """Each with its own shards; one writes, the other ends well, too."""
   folder, settings = _prepare(

@@ -369,7 +369,7 @@ def test_checks_of_scikit_learn(name, untrained):
   check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", CHECKS)
 def test_checks_of_scikit_learn_with_training(name):
   estimator, check = CHECKS[name]

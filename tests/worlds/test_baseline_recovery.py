@@ -51,10 +51,11 @@ def _assert_curve(curve, expected=THETA / THETA[0]):
   np.testing.assert_allclose(curve, expected, atol=0.05)
 
 
-seeds = pytest.mark.parametrize("seed", [0, 1])
+seeds = pytest.mark.parametrize("seed", [
+    pytest.param(0, marks=pytest.mark.slow),
+    pytest.param(1, marks=pytest.mark.release)])
 
 
-@pytest.mark.slow
 @seeds
 def test_dual_learning(seed):
   layer = PropensityLogits(K)
@@ -66,7 +67,6 @@ def test_dual_learning(seed):
       scores - scores.mean(), np.log(BETA) - np.log(BETA).mean(), atol=.3)
 
 
-@pytest.mark.slow
 @seeds
 def test_regression_em(seed):
   bias = PositionBias(K, trust_bias=None)
@@ -75,7 +75,6 @@ def test_regression_em(seed):
   np.testing.assert_allclose(tf.sigmoid(scores), BETA, atol=.1)
 
 
-@pytest.mark.slow
 @seeds
 @pytest.mark.parametrize("regularization", [0.0, 1.0])
 def test_pairwise_debiasing(regularization, seed):
@@ -89,7 +88,6 @@ def test_pairwise_debiasing(regularization, seed):
   assert (np.diff(layer.ratios()["unclicked_ratio"]) > 0).all()
 
 
-@pytest.mark.slow
 @seeds
 def test_pairwise_debiasing_needs_random_order(seed):
   layer = ClickRatios(K)
@@ -99,7 +97,6 @@ def test_pairwise_debiasing_needs_random_order(seed):
   assert np.abs(found - THETA / THETA[0]).max() > 0.05
 
 
-@pytest.mark.slow
 @seeds
 def test_affine_correction(seed):
   bias = PositionBias(K, trust_bias="position", initial_click_irrelevant=.3)
@@ -113,7 +110,6 @@ def test_affine_correction(seed):
   np.testing.assert_allclose(tf.sigmoid(scores), BETA, atol=.1)
 
 
-@pytest.mark.slow
 @seeds
 def test_product_tower(seed):
   tower = ShallowTower(K, ["product"])

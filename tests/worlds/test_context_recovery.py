@@ -37,8 +37,9 @@ def _batches(noise, seed, num_lists=256):
 
 
 @pytest.mark.parametrize("trust_bias", [None, "position"])
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.slow
+@pytest.mark.parametrize("seed", [
+    pytest.param(0, marks=pytest.mark.slow),
+    pytest.param(1, marks=pytest.mark.release)])
 def test_each_context_has_its_curve(trust_bias, seed):
   tf.keras.utils.set_random_seed(seed)
   model = scorers.build_model(2, num_heads=2, hidden_units=[8])

@@ -150,7 +150,7 @@ def test_intervals_of_few_clicks(clicks):
   assert max(excluded.values()) <= 0.17, excluded
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("trust", [False, True], ids=["clicks", "trust"])
 @pytest.mark.parametrize("clicks", [30, 100, 1000])
 def test_intervals_hold_what_they_promise(clicks, trust):

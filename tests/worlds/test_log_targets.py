@@ -1,6 +1,6 @@
 """What `fit-log` promises, on logs with known truth, most of a million rows.
 
-Five minutes on two cores; run with `pytest -m slow`.
+Five minutes on two cores, most of them of `pytest -m release`.
 """
 
 import numpy as np
@@ -25,8 +25,6 @@ COLUMNS = LogColumns(
     features=("f_*", "category", "brand", "is_new"), context="device",
     item="item_id", timestamp="timestamp")
 DRAWS = 20
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +64,14 @@ def _values(curve, part="value"):
   return np.array(curve[part], np.float64)
 
 
+@pytest.mark.release
 def test_no_row_is_lost(log, simulated):
   assert sum(log.summary["rows"].values()) == len(simulated[0])
   assert not log.summary["rejected"]
   assert log.positions == list(POSITIONS)
 
 
+@pytest.mark.release
 def test_both_curves_are_recovered(found, simulated):
   for device, curves in found.contexts.items():
     error = np.abs(_values(curves["trained"]) -
@@ -81,6 +81,7 @@ def test_both_curves_are_recovered(found, simulated):
     assert error.max() <= 0.05
 
 
+@pytest.mark.release
 def test_harvesting_agrees_with_em(found):
   assert not np.any(found.components)  # The graph is connected.
   for device, curves in found.contexts.items():
@@ -89,11 +90,13 @@ def test_harvesting_agrees_with_em(found):
     assert gap.max() <= 0.05
 
 
+@pytest.mark.release
 def test_nothing_is_warned_of(found):
   assert not found.warnings
   assert any("sampling error only" in text for text in found.sentences)
 
 
+@pytest.mark.release
 def test_harvested_intervals_hold_the_truth(simulated):
   table, truth = simulated
   requests = np.unique(hashes(table["request_id"].combine_chunks()),
@@ -138,6 +141,7 @@ class _Truth:
     return self._values[np.minimum(place, len(self._ids) - 1)]
 
 
+@pytest.mark.release
 def test_rankers_of_known_quality_come_out_in_order(
     log, fitted, simulated, monkeypatch):
   truth = _Truth(simulated[1])
@@ -176,6 +180,7 @@ def test_rankers_of_known_quality_come_out_in_order(
   assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust_negative, right", [
     (0.0, "position"), (0.65 / np.arange(1, 11), "trust")])
 def test_one_training_tells_whether_users_trust_what_stands_high(

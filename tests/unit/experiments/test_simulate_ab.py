@@ -5,13 +5,8 @@ import statistics
 import numpy as np
 import pytest
 
-from ultra_tfr import trainer
-from ultra_tfr.data import synthetic
 from ultra_tfr.data.labels import LabelSynthesis
 from ultra_tfr.data.lists import RankingLists
-from ultra_tfr.evaluation import ranking
-from ultra_tfr.experiments import run
-from ultra_tfr.experiments import task as task_lib
 from ultra_tfr.experiments.simulate_ab import METRICS
 from ultra_tfr.experiments.simulate_ab import ABTest
 from ultra_tfr.experiments.simulate_ab import compare
@@ -245,7 +240,7 @@ def test_the_same_seed_gives_the_same_test():
   assert first.to_json() == again.to_json() != other.to_json()
 
 
-# Errors, and what the test is for.
+# Errors.
 
 
 @pytest.mark.parametrize("change, message", [
@@ -272,22 +267,3 @@ def test_unknown_metric():
   test = run_ab_test(LISTS, SAME, BETTER, PositionBasedModel(), days=1)
   with pytest.raises(ValueError, match="`metric` .*'clicks'.* is 'ctr'"):
     test.total("ctr")
-
-
-# The demo's setting; a minute each.
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_unbiased_gets_more_clicks_than_naive(seed):
-  task = task_lib.make_task(
-      *synthetic.generate(seed=seed), PositionBasedModel(), seed=seed)
-  settings = trainer.Settings(
-      hidden_units=(128, 64), steps=1400, learning_rate=2e-3)
-  scores = [
-      ranking.score_lists(
-          run.run(name, task, settings, seed=seed).model, task.test)
-      for name in ("naive-pairwise", "unbiased")]
-  test = run_ab_test(task.test, *scores, PositionBasedModel(), seed=seed,
-                     visits_per_day=100000)
-  print(test.to_text())
-  assert test.total("clicks").low > 0
-  assert test.total("label").low > 0

@@ -173,10 +173,11 @@ def test_a_strong_logger_is_warned_of(logger, strong):
              for text in found.sentences) == (not strong)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("logger, seed, strong", [
-    ("relevance", 0, True), ("relevance", 1, True), ("weak", 0, False),
-    ("fixed", 0, False)])
+    pytest.param("relevance", 0, True, marks=pytest.mark.slow),
+    pytest.param("weak", 0, False, marks=pytest.mark.slow),
+    pytest.param("relevance", 1, True, marks=pytest.mark.release),
+    pytest.param("fixed", 0, False, marks=pytest.mark.release)])
 def test_a_strong_logger_is_warned_of_by_its_own_ranker(logger, seed, strong):
   table = click_logs.simulated(logger, 10000, 0.0, seed)[0]
   with click_logs.read(table) as log:
