@@ -13,6 +13,7 @@ from typing import Optional
 import tensorflow as tf
 
 from ultra_tfr import checks
+from ultra_tfr.bias import MAX_WEIGHT
 from ultra_tfr.core import em
 from ultra_tfr.core import examination
 from ultra_tfr.core import masking
@@ -143,7 +144,7 @@ class EStep:
     if self._bias.trust_bias != "pairwise" and form == "item":
       return weights_lib.item_pair_weights(
           self._clicked, self._relevance_logits, self._relevant,
-          self._irrelevant, self._bias.mixture())
+          self._irrelevant, self._bias.mixture(), self._cap)
     if form == "item":
       examined = examination.examination_posterior(
           self._clicked, self._relevance_logits[0], self._relevant[0])
@@ -201,13 +202,51 @@ class EStep:
     return tf.where(batches > 0, tf.minimum(
         batches / float(self._options.annealing), 1.0), 1.0)
 
+  @functools.cached_property
+  def _cap(self):
+    """Of beta / pi of an item with feedback, by hypothesis, `[S, 1, 1]`.
+
+    None where no head but the score could take the place of what is cut off:
+    the score would learn what it says already.
+    """
+    if len(self._heads) < 2:
+      return None
+    first = masking.floor_probability(tf.sqrt(self._bias.scales()))
+    return (MAX_WEIGHT / first)[:, tf.newaxis, tf.newaxis]
+
+  @property
+  def fills_in(self) -> bool:
+    """Whether `pair_weights` leaves out what `unseen_weights` adds."""
+    return (self._cap is not None and self._bias.trust_bias != "pairwise" and
+            self._options.examination_posterior == "item")
+
+  def unseen_weights(self) -> tf.Tensor:
+    """What the model adds for items that nobody sees, `[B, L, L]`."""
+    unseen = weights_lib.unseen_relevance(
+        self._relevance_logits, self._relevant, self._irrelevant, self._cap)
+    power = self.weight_power()
+    mixture = self._bias.mixture() * (1.0 if power is None else power)
+    # Where b was not clicked, as in `pair_weights`: what was above an item and
+    # clicked decides what is seen of it.
+    unclicked = tf.where(self._clicked, 0.0, examination.unclicked_factor(
+        self._relevance_logits, self._relevant, self._irrelevant))
+    return self._for_all_pairs(tf.einsum(
+        "sbi,sbj->bij", unseen * mixture[:, tf.newaxis, tf.newaxis],
+        unclicked))
+
   def logged_order_weights(self) -> tf.Tensor:
     """What positions alone add to the weights of all pairs, `[B, L, L]`."""
-    weights = self._bias.logged_order_weight * weights_lib.logged_order_weights(
-        self._batch.slots.lookup(self._bias.mean_relevance()))
-    # The loss multiplies a pair by the sample weight of its first item. Here
-    # both orders of a pair count, so that of the second has to count as well,
-    # or items with large sample weights would be preferred.
+    return self._for_all_pairs(
+        self._bias.logged_order_weight * weights_lib.logged_order_weights(
+            self._batch.slots.lookup(self._bias.mean_relevance())))
+
+  def _for_all_pairs(self, weights):
+    """Weights of pairs of which both orders count, `[B, L, L]`.
+
+    The loss multiplies a pair by the sample weight of its first item. So that
+    of the second has to count as well, or items with large sample weights would
+    be preferred.
+    """
     own = self._batch.weights
     count = tf.reduce_sum(
         tf.cast(self._batch.mask, tf.float32), axis=1, keepdims=True)

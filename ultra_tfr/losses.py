@@ -42,9 +42,11 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   hypotheses, each counting by its share. `lambda_weight` makes it loss_opt.
   Weights carry no gradient and are scaled by one constant, theta squared of the
   most examined position (in general the first). The weight uses P(c > 0), so
-  any feedback >= 0 will do, clicks as well as dwell times. A bias layer with
-  `logged_order_weight` adds to all pairs what their positions alone say of
-  them.
+  any feedback >= 0 will do, clicks as well as dwell times. What is examined
+  less than a twentieth as often as the first position (all below a click, where
+  users stop at it) counts twenty times, and a relevance head takes the place of
+  the rest. A bias layer with `logged_order_weight` adds to all pairs what their
+  positions alone say of them.
 
   `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
@@ -208,6 +210,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     own = weights
     if self.uses_logged_order:
       weights += self.position_bias.scale() * step.logged_order_weights()
+    if step.fills_in:
+      weights += self.position_bias.scale() * step.unseen_weights()
     if self.lambda_weight is not None:
       metric = lambda_pair_weights(
           self.lambda_weight, batch.feedback, step.scores, batch.positions,

@@ -45,13 +45,18 @@ def browsing_layer(relevant, irrelevant):
 
 
 @pytest.mark.parametrize("with_noise", [False, True])
-def test_pair_weights_are_exact_where_users_browse(with_noise):
+@pytest.mark.parametrize("looks_on", [None, 0.01, 0.001])
+def test_pair_weights_are_exact_where_users_browse(with_noise, looks_on):
   # All 16 click patterns of a list, each as often as it happens: the mean
-  # weight of a pair, in both orders, is the chance that it is so ordered.
+  # weight of a pair, in both orders, is the chance that it is so ordered; also
+  # where users (nearly) stop at a click, and the model has to stand in.
   rng = np.random.default_rng(3)
   relevance = rng.uniform(0.2, 0.8, K)
   relevant = rng.uniform(0.3, 0.9, [K, K])
   irrelevant = with_noise * rng.uniform(0.05, 0.25, [K, K])
+  if looks_on is not None:
+    relevant[:, 1:] *= looks_on
+    irrelevant[:, 1:] *= looks_on
   patterns = list(itertools.product([0, 1], repeat=K))
   chances = np.array([pattern_probability(p, relevance, relevant, irrelevant)
                       for p in patterns])
@@ -68,7 +73,7 @@ def test_pair_weights_are_exact_where_users_browse(with_noise):
                  heads[:, order].astype(np.float32), None, layer),
       layer, e_step.Options())
   weights = np.where(step.is_greater, step.pair_weights(), 0.0)
-  found = np.tensordot(chances, weights, 1)
+  found = np.tensordot(chances, weights + step.unseen_weights(), 1)
   expected = relevance[order][:, np.newaxis] * (1 - relevance[order])
   np.fill_diagonal(expected, 0.0)
   np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -14,15 +14,15 @@ from ultra_tfr.core import trust
 
 
 def item_pair_weights(second_clicked, relevance_logits, click_relevant,
-                      click_irrelevant, mixture=None):
+                      click_irrelevant, mixture=None, cap=None):
   """The closed form: a product of one factor of a and one of b.
 
-      [beta_a / pi_a] * [(1 - beta_b) / (1 - pi_b)]    where c_b = 0
-      1 / (p1_i p1_j)                                  where c_b > 0
+      min(beta_a / pi_a, cap) * [(1 - beta_b) / (1 - pi_b)]    where c_b = 0
+      1 / (p1_i p1_j)                                          where c_b > 0
 
   For binary feedback its expectation is P(r_a > r_b) exactly, trust bias
-  included. With p0 = 0 it is loss_IPW, equation (11), with the item's own
-  posterior for h.
+  included, but for what the cap takes away, see `unseen_relevance`. With p0 = 0
+  it is loss_IPW, equation (11), with the item's own posterior for h.
 
   Args:
     second_clicked: `[B, L]` booleans, c_b > 0.
@@ -31,6 +31,8 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
     click_irrelevant: `[B, L]`, p0 of each item's position.
     mixture: `[S]`, the factor of each hypothesis in the sum of their weights,
       if the three arguments before have S hypotheses on a first axis.
+    cap: of the factor of a, a number or what broadcasts to `[S, B, L]`; or
+      None.
 
   Returns:
     `[B, L, L]`, meaningful where c_a > c_b.
@@ -42,6 +44,8 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
   """
   first = examination.clicked_factor(
       relevance_logits, click_relevant, click_irrelevant)
+  if cap is not None:
+    first = tf.minimum(first, cap)
   second = examination.unclicked_factor(
       relevance_logits, click_relevant, click_irrelevant)
   inverse = 1.0 / masking.floor_probability(click_relevant)
@@ -55,6 +59,38 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
 
   return tf.where(second_clicked[:, tf.newaxis, :],
                   products(inverse, inverse), products(first, second))
+
+
+def unseen_relevance(relevance_logits, click_relevant, click_irrelevant, cap):
+  """What a cap of beta / pi takes away of its expectation, beta.
+
+      beta (1 - min(cap pi / beta, 1))
+
+  Users who stop at a click never see what is below it: no weight makes up for
+  feedback that is never given. Added to the weights of all pairs with c_b = 0,
+  whatever c_a is, (this of a) (1 - beta_b) / (1 - pi_b) makes their expectation
+  P(r_a > r_b) again, if the model's beta is right.
+
+  Args:
+    relevance_logits: `[B, L]`, the logit of beta.
+    click_relevant: `[B, L]`, p1 of each item's position.
+    click_irrelevant: `[B, L]`, p0 of each item's position.
+    cap: as in `item_pair_weights`.
+
+  Returns:
+    `[B, L]`.
+
+  Source: for single items Oosterhuis, "Doubly Robust Estimation for Correcting
+  Position Bias in Click Feedback for Unbiased Learning to Rank", TOIS 2023.
+
+  >>> unseen_relevance(tf.zeros([1, 2]), tf.constant([[0.5, 0.01]]),
+  ...                  tf.zeros([1, 2]), cap=20.0).numpy().round(4)
+  array([[0. , 0.4]], dtype=float32)
+  """
+  whole = examination.clicked_factor(
+      relevance_logits, click_relevant, click_irrelevant)
+  return tf.sigmoid(masking.clip_logits(relevance_logits)) * (
+      1.0 - tf.minimum(cap / whole, 1.0))
 
 
 def trust_pair_weights(second_clicked, model, examined_b, normalize_trust):
