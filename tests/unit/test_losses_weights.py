@@ -102,3 +102,47 @@ def test_weights_of_known_propensities_are_full_at_once():
   values = [float(UnbiasedPairwiseLoss(bias, annealing=n)(*data))
             for n in (0, 10)]
   assert values[0] == values[1]
+
+
+def _stops_at_a_click():
+  """A layer of users who never look below a click."""
+  bias = PositionBias(4, trust_bias=None, examination_model="browsing")
+  bias.examination.assign(np.tile([1., 0., 0., 0.], 4)[np.newaxis])
+  return bias
+
+
+def _pull(clicks, relevance, sample_weight=None):
+  """What one step does to equal scores, `[L]`; above 0 an item rises."""
+  heads = tf.stack([tf.zeros([1, 4]), tf.constant([relevance])], axis=2)
+  loss = UnbiasedPairwiseLoss(_stops_at_a_click(), head_weight=0., annealing=0)
+  with tf.GradientTape() as tape:
+    tape.watch(heads)
+    value = loss([clicks], heads, sample_weight)
+  return -tape.gradient(value, heads)[0, :, 0].numpy()
+
+
+def test_what_nobody_sees_goes_by_the_relevance_head():
+  """Below a click all looked irrelevant, and the order shown came back."""
+  pull = _pull([0., 1., 0., 0.], [0., 0., -3., 3.])
+  assert pull[0] < 0 < pull[1]
+  assert pull[2] < 0 < pull[3]
+  # Seen without a click it is irrelevant, whatever the head says.
+  assert _pull([0., 0., 0., 1.], [0., 0., 9., 0.])[2] < 0
+
+
+def test_equal_items_that_nobody_sees_stay_equal():
+  for weights in (None, [[1., 1., 3., .5]]):
+    pull = _pull([1., 0., 0., 0.], [0., -1., -1., -1.], weights)
+    np.testing.assert_allclose(pull[1:], pull[1], rtol=1e-5)
+
+
+def test_with_scores_alone_no_head_stands_in():
+  bias = _stops_at_a_click()
+  loss = UnbiasedPairwiseLoss(bias, head_weight=0., reduction="sum")
+  scores = tf.constant([[0., 0., 5., -5.]])
+  found = loss([[1., 0., 0., 0.]], scores).numpy()
+  # Pairs with the click alone, by 1 - beta of what nobody sees.
+  beta = 1 / (1 + np.exp(-scores.numpy()[0]))
+  np.testing.assert_allclose(found, sum(
+      (1 - beta[j]) * oracles.softplus(scores.numpy()[0, j])
+      for j in (1, 2, 3)), rtol=1e-4)
