@@ -31,7 +31,7 @@ _GOOD = {
                  "--model_dir=model", "--json=prepared.json"],
 }
 _BOTH = {
-    "prepare": _GOOD["prepare"],
+    "prepare": [*_GOOD["prepare"], "--seed=3"],
     **{name: ["fit-log", *log, *_TINY, f"--model_dir={name}",
               f"--json={name}.json"] for name, log in (
                   ("log", ["--log=a.csv,b.csv", *_COLUMNS]),

@@ -45,10 +45,17 @@ def prepare(plan, seed=0):
       else:
         buckets.setdefault(part[0], []).append(part[1])
   settled = workers.settle(plan, found)
+  harvested, items = workers.Harvested(), {}
   for bucket in rng.permutation(list(buckets)).tolist():
     rng.shuffle(chunks := list(buckets[bucket]))
-    arranged.merge(workers.arrange(plan, settled, bucket, [
-        workers.Chunk(*chunk) for chunk in chunks]))
-  result = workers.conclude(plan, found, arranged)
+    for part in workers.arrange(plan, settled, bucket, [
+        workers.Chunk(*chunk) for chunk in chunks]):
+      if isinstance(part, workers.Arranged):
+        arranged.merge(part)
+      else:
+        items.setdefault(part[0], []).append(part[1])
+  for bucket in rng.permutation(list(items)).tolist():
+    harvested.merge(workers.harvest(plan, settled, items[bucket]))
+  result = workers.conclude(plan, found, arranged, harvested)
   output.write(os.path.join(plan.folder, manifest.FILE), result)
   return result

@@ -106,7 +106,7 @@ def test_harvested_intervals_hold_the_truth(simulated):
       "positions": np.searchsorted(POSITIONS, table["rank"].to_numpy()) + 1,
       "clicked": table["click"].to_numpy() > 0, "requests": requests}
   devices = np.array(table["device"].to_pylist())
-  inside = {kind: [] for kind in diagnosis.HARVESTS}
+  inside = {kind: [] for kind in harvesting.CURVES}
   for draw in range(DRAWS):
     # 2,500 requests of 8 rows each, others in each draw.
     rows = requests // 2500 == draw

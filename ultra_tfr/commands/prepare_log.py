@@ -24,6 +24,9 @@ def define_flags():
   click_logs.define_max_rejected_flag()
   click_logs.define_dialect_flags()
   flags.DEFINE_string("json", None, "File to write the results to, as JSON.")
+  flags.DEFINE_integer(
+      "seed", 0, "Seed of the intervals of what is harvested from --item.",
+      lower_bound=0)
   flags.DEFINE_string(
       "out", None, "Folder for the shards, their manifest, and files of "
       "rejected rows. All workers must see it under this name, and the log "
@@ -56,7 +59,7 @@ def main():
     with folder.staged(manifest.FILE) as stage:
       plan = workers.make_plan(
           FLAGS.log, click_logs.columns(), stage, rejected,
-          **click_logs.reading_options())
+          **click_logs.reading_options(), seed=FLAGS.seed)
       print(f"Preparing {len(plan.files)} files by {FLAGS.runner} ...",
             flush=True)
       found = pipeline.run(plan, FLAGS.runner, options)

@@ -8,6 +8,8 @@ Position Bias without Intrusive Interventions", WSDM 2019.
 """
 
 import dataclasses
+import functools
+import operator
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +17,7 @@ from scipy import special
 from scipy.sparse import csgraph
 
 from ultra_tfr import checks
+from ultra_tfr import output
 from ultra_tfr.evaluation import bootstrap
 
 # So many numbers are in the largest temporary array.
@@ -45,6 +48,44 @@ class Harvest:
   num_items: np.ndarray
   num_clicks: np.ndarray
   components: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HarvestSums:
+  """Sums over items that tell a `Harvest`.
+
+  Those of a log that is in many places are added, if all rows of an item are in
+  one of them.
+
+  Attributes:
+    pairs: `[1 + B, K, K]`, A of `pair_clicks`, of the log and B replicates.
+    seen: `[K, K]` int, the items seen at both positions; on the diagonal those
+      seen there and elsewhere.
+    num_clicks: `[K]` int, see `Harvest`.
+  """
+
+  pairs: np.ndarray
+  seen: np.ndarray
+  num_clicks: np.ndarray
+
+  def __add__(self, other):
+    return HarvestSums(self.pairs + other.pairs, self.seen + other.seen,
+                       self.num_clicks + other.num_clicks)
+
+  def counts(self, min_swaps=1):
+    """The counts of a `Harvest`, a dict by name."""
+    swap_counts = self.seen - np.diag(np.diagonal(self.seen))
+    return {"swap_counts": swap_counts,
+            "num_items": np.diagonal(self.seen).copy(),
+            "num_clicks": self.num_clicks,
+            "components": csgraph.connected_components(
+                swap_counts >= min_swaps, directed=False)[1]}
+
+  def curves(self, level=0.9):
+    """The `CURVES`, a dict of `bootstrap.Estimate` by name."""
+    return {name: bootstrap.ratio_estimate(
+        curve(self.pairs[0]), curve(self.pairs[1:]), level)
+            for name, curve in CURVES.items()}
 
 
 def harvest(items, positions, clicked, requests, num_positions, weights=None,
@@ -87,13 +128,41 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   >>> result.pivot.value.tolist(), result.swap_counts.tolist()
   ([1.0, 0.5], [[0, 1], [1, 0]])
   """
+  checks.check_level(level)
+  min_swaps = checks.check_count("min_swaps", min_swaps)
+  sums = harvest_sums(
+      items, positions, clicked, requests, num_positions, weights, replicates,
+      seed)
+  return Harvest(**sums.curves(level), **sums.counts(min_swaps))
+
+
+def harvest_sums(items, positions, clicked, requests, num_positions,
+                 weights=None, replicates=200, seed=0):
+  """What `harvest` estimates from, of some items.
+
+  Args:
+    items: as in `harvest`, and so are the others.
+    positions: see there.
+    clicked: see there.
+    requests: see there.
+    num_positions: see there.
+    weights: see there.
+    replicates: see there.
+    seed: see there.
+
+  Returns:
+    `HarvestSums`.
+
+  Raises:
+    ValueError: as in `harvest`.
+  """
   num_positions = checks.check_count("num_positions", num_positions)
   positions, requests = checks.check_rows(positions, requests, num_positions)
   clicked = checks.check_booleans("clicked", clicked, positions.shape)
   items = checks.check_integers("items", items)
   checks.check_shape("items", items, positions.shape, "one for each row")
-  min_swaps = checks.check_count("min_swaps", min_swaps)
   weights = checks.check_weights(weights, positions.shape)
+  replicates = checks.check_count("replicates", replicates)
   known = (items >= 0) & (positions > 0) & (weights > 0)
   items = np.unique(items[known], return_inverse=True)[1]
   cells, cell = np.unique(
@@ -105,29 +174,70 @@ def harvest(items, positions, clicked, requests, num_positions, weights=None,
   cell = (np.cumsum(moving) - 1)[cell[kept]]
   owner, position = owner[moving], position[moving]
   rows = np.flatnonzero(known)[kept]
-  draws, request = bootstrap.draw_requests(
-      requests[rows], replicates, level, seed)
-  shape = (len(owner), draws.shape[1])
-  shown = sparse.csr_matrix((weights[rows], (cell, request)), shape)
-  wins = sparse.csr_matrix(
-      (weights[rows] * clicked[rows], (cell, request)), shape)
-  pairs, drawn_pairs = (
-      _pair_clicks_by_draw(owner, position, shown, wins, times, num_positions)
-      for times in (np.ones((1, draws.shape[1])), draws))
+  # Rows of an item are neighbours now.
+  order = np.argsort(cell, kind="stable")
+  rows, cell = rows[order], cell[order]
+  pairs = np.zeros((1 + replicates, num_positions, num_positions))
+  for i, j in _blocks_of_items(owner, 1 + replicates):
+    part = slice(*np.searchsorted(cell, [i, j]))
+    pairs += pair_clicks(owner[i:j], position[i:j], *_counts_by_draw(
+        cell[part] - i, j - i, weights[rows[part]], clicked[rows[part]],
+        requests[rows[part]], replicates, seed), num_positions)
   seen = sparse.csr_matrix(
       (np.ones(len(owner), np.int64), (owner, position - 1)),
       (owner.max(initial=-1) + 1, num_positions))
-  swap_counts = (seen.T @ seen).toarray()
-  num_items = np.diagonal(swap_counts).copy()
-  np.fill_diagonal(swap_counts, 0)
-  return Harvest(
-      *(bootstrap.ratio_estimate(curve(pairs[0]), curve(drawn_pairs), level)
-        for curve in (adjacent_chain, pivot, all_pairs)),
-      swap_counts=swap_counts, num_items=num_items,
-      num_clicks=np.bincount(
-          position[cell] - 1, clicked[rows], num_positions).astype(int),
-      components=csgraph.connected_components(
-          swap_counts >= min_swaps, directed=False)[1])
+  return HarvestSums(
+      pairs, (seen.T @ seen).toarray(), np.bincount(
+          position[cell] - 1, clicked[rows], num_positions).astype(int))
+
+
+def sums_by_context(items, positions, clicked, requests, num_positions,
+                    weights, contexts, names, replicates=200, seed=0):
+  """`harvest_sums` of each context.
+
+  Args:
+    items: as in `harvest`, and so are the others.
+    positions: see there.
+    clicked: see there.
+    requests: see there.
+    num_positions: see there.
+    weights: see there.
+    contexts: `[R]` int, the id of each row's context.
+    names: of the contexts, by id.
+    replicates: as in `harvest`.
+    seed: as in `harvest`.
+
+  Returns:
+    A dict of `HarvestSums` by name.
+  """
+  return {name: harvest_sums(
+      items[rows], positions[rows], clicked[rows], requests[rows],
+      num_positions, weights[rows], replicates, seed)
+          for c, name in enumerate(names) for rows in [contexts == c]}
+
+
+def tell(sums, level=0.9):
+  """What a log tells, by context and in all.
+
+  Args:
+    sums: a dict of `HarvestSums` by context. An item that changes its position
+      together with the context tells nothing, so it counts as another item in
+      each.
+    level: of the intervals.
+
+  Returns:
+    A dict ready for JSON, NaN as None: "contexts" has for each one the `CURVES`
+    by name, each a dict of lists "value", "low" and "high", and "level" is that
+    of the intervals; "swap_counts", "num_items", "num_clicks" and "components"
+    are as in `Harvest`, of all contexts together.
+  """
+  return output.plain({
+      "level": level,
+      "contexts": {context: {name: {
+          part: getattr(estimate, part) for part in ("value", "low", "high")}
+                             for name, estimate in found.curves(level).items()}
+                   for context, found in sums.items()},
+      **functools.reduce(operator.add, sums.values()).counts()})
 
 
 def randomized_click_rate(positions, clicked, requests, randomized,
@@ -195,21 +305,43 @@ def _parts(draws):
   return [slice(i, i + step) for i in range(0, len(draws), step)]
 
 
-def _pair_clicks_by_draw(owner, position, shown, clicked, draws, size):
-  """`pair_clicks` with each request counted as often as drawn, `[B, K, K]`."""
-  sums = np.zeros((len(draws), size, size))
-  # Blocks of whole items: `starts` are the first rows of items, and the end.
+def _blocks_of_items(owner, num_draws):
+  """Yields pairs of a first cell and a last one, of whole items."""
+  # The first cells of items, and the end.
   starts = np.append(np.flatnonzero(np.diff(owner, prepend=-1)), len(owner))
-  for part in _parts(draws):
-    drawn = draws[part].T.astype(np.float64)
-    step = max(1, _BLOCK // 8 // drawn.shape[1])
-    bounds = np.unique(starts[np.searchsorted(
-        starts, np.append(np.arange(0, len(owner), step), len(owner)))])
-    for i, j in zip(bounds[:-1], bounds[1:]):
-      sums[part] += pair_clicks(
-          owner[i:j], position[i:j], shown[i:j] @ drawn, clicked[i:j] @ drawn,
-          size)
-  return sums
+  step = max(1, _BLOCK // 8 // num_draws)
+  bounds = np.unique(starts[np.searchsorted(
+      starts, np.append(np.arange(0, len(owner), step), len(owner)))])
+  yield from zip(bounds[:-1], bounds[1:])
+
+
+def _counts_by_draw(cell, num_cells, weights, clicked, requests, replicates,
+                    seed):
+  """Displays and clicks of cells, as they are and with requests drawn again.
+
+  Args:
+    cell: `[R]`, sorted.
+    num_cells: M.
+    weights: `[R]`.
+    clicked: `[R]` bool.
+    requests: `[R]`.
+    replicates: B.
+    seed: of the draws.
+
+  Returns:
+    Two arrays `[M, 1 + B]`.
+  """
+  shown, clicks = np.zeros([2, num_cells, 1 + replicates])
+  step = max(1, _BLOCK // (1 + replicates))
+  for start in range(0, len(cell), step):
+    part = slice(start, start + step)
+    drawn = np.ones([len(cell[part]), 1 + replicates])
+    drawn[:, 1:] = bootstrap.draws_of(requests[part], replicates, seed)
+    drawn *= weights[part, np.newaxis]
+    shown += _sum_by(cell[part], drawn, num_cells)
+    wins = clicked[part]
+    clicks += _sum_by(cell[part][wins], drawn[wins], num_cells)
+  return shown, clicks
 
 
 def pair_clicks(items, positions, shown, clicked, num_positions):
@@ -360,6 +492,10 @@ def all_pairs(pairs, tolerance=1e-10, max_iterations=200):
     if np.all(largest < tolerance):
       break
   return np.where(inside, np.exp(logs), np.where(below, 0.0, np.nan))
+
+
+# By their names in a `Harvest`.
+CURVES = {"adjacent": adjacent_chain, "pivot": pivot, "all_pairs": all_pairs}
 
 
 def _sum_by(groups, values, num_groups):

@@ -15,7 +15,6 @@ from ultra_tfr.fit_log import findings
 from ultra_tfr.fit_log import leaks
 from ultra_tfr.fit_log import scoring
 
-HARVESTS = ("adjacent", "pivot", "all_pairs")
 # At or beyond these, p1 is at the floor or cap of a bias layer, 0.001 and 1.
 _FLOOR, _CAP = 1.001e-3, 0.9999
 # At most so many requests are scored at a time.
@@ -138,7 +137,9 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
     replicates: of the bootstrap over requests.
     level: of its intervals.
     seed: of its draws.
-    max_requests: how many requests to read at most.
+    max_requests: how many requests to read at most. What is harvested from a
+      prepared log is of all its requests, with the draws made when it was
+      prepared, unless the level is another one than there.
 
   Returns:
     A `Diagnosis`.
@@ -165,17 +166,16 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
   if model is not None:
     curves, of_model = _by_model(sample, model, log.contexts, options, is_own)
     contexts.update(curves)
-  identified = bool((sample.items >= 0).any())
-  for c, name in enumerate(log.contexts):
-    contexts[name] = output.plain({**contexts[name], **curves_by_log(
-        sample, sample.contexts == c, len(log.positions), options)})
-  whole = _swaps(sample, log, level) if identified else None
+  of_all = log.harvest is not None and log.harvest["level"] == level
+  harvested = log.harvest if of_all else harvest(sample, log, **options)
+  for name, curves in curves_by_log(sample, log, harvested, options).items():
+    contexts[name] = output.plain({**contexts[name], **curves})
   result = Diagnosis(
       positions=list(log.positions), contexts=contexts,
-      swap_counts=whole and whole.swap_counts,
-      num_items=whole and whole.num_items,
-      num_swap_clicks=whole and whole.num_clicks,
-      components=whole and whole.components,
+      **{field: np.array(harvested[name]) if harvested else None
+         for field, name in (
+             ("swap_counts", "swap_counts"), ("num_items", "num_items"),
+             ("num_swap_clicks", "num_clicks"), ("components", "components"))},
       click_prediction=(
           fitted.click_prediction
           if is_own or fitted is not None and model is None else {}),
@@ -188,7 +188,8 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
   sentences, warnings = findings.explain(result, level)
   if not sample.is_complete:
     sentences.insert(0, f"The diagnosis rests on {result.num_requests} of "
-                     f"{sum(log.summary['requests'].values())} requests.")
+                     f"{sum(log.summary['requests'].values())} requests"
+                     f"{', harvesting on all' if of_all else ''}.")
   return dataclasses.replace(result, sentences=sentences, warnings=warnings)
 
 
@@ -228,42 +229,50 @@ def _by_model(sample, fitted, contexts, options, is_own):
           for c, name in enumerate(contexts)}}
 
 
-def curves_by_log(sample, rows, size, options):
+def harvest(sample, log, replicates=200, level=0.9, seed=0):
+  """What is harvested from a sample, in the form of `harvesting.tell`.
+
+  Args:
+    sample: a `LogSample`.
+    log: the `ClickLog` that it was drawn from.
+    replicates: as in `harvesting.harvest`, and so are the others.
+    level: see there.
+    seed: see there.
+
+  Returns:
+    A dict; None if no item is known.
+  """
+  if not (sample.items >= 0).any():
+    return None
+  return harvesting.tell(harvesting.sums_by_context(
+      sample.items, sample.positions, sample.clicked, sample.requests,
+      len(log.positions), sample.weights, sample.contexts, log.contexts,
+      replicates, seed), level)
+
+
+def curves_by_log(sample, log, harvested, options):
   """Curves that need no model.
 
   Args:
     sample: a `LogSample`.
-    rows: `[R]` booleans, which of its rows to take.
-    size: K.
+    log: the `ClickLog` that it was drawn from.
+    harvested: what `harvest` gives.
     options: of the bootstrap, see `harvesting.harvest`.
 
   Returns:
-    A dict by name, see `diagnose`: those of harvesting if there are items, and
-    "randomized" if there are such rows.
+    A dict by context of curves by name, see `diagnose`: those of harvesting if
+    there are items, and "randomized" if there are such rows.
   """
   curves = {}
-  if (sample.items >= 0).any():
-    found = harvesting.harvest(
-        sample.items[rows], sample.positions[rows], sample.clicked[rows],
-        sample.requests[rows], size, sample.weights[rows], **options)
-    curves.update({kind: _parts(getattr(found, kind)) for kind in HARVESTS})
-  if sample.randomized[rows].any():
-    curves["randomized"] = _parts(harvesting.randomized_click_rate(
-        sample.positions[rows], sample.clicked[rows], sample.requests[rows],
-        sample.randomized[rows], size, sample.weights[rows], **options))
+  for c, name in enumerate(log.contexts):
+    curves[name] = dict(harvested["contexts"][name]) if harvested else {}
+    rows = sample.contexts == c
+    if sample.randomized[rows].any():
+      curves[name]["randomized"] = _parts(harvesting.randomized_click_rate(
+          sample.positions[rows], sample.clicked[rows], sample.requests[rows],
+          sample.randomized[rows], len(log.positions), sample.weights[rows],
+          **options))
   return curves
-
-
-def _swaps(sample, log, level):
-  """The `Harvest` of all contexts together, for its counts."""
-  # Each context has its own bias, so an item that changes its position together
-  # with the context tells nothing: it counts as another item in each context.
-  items = np.where(sample.items < 0, -1, np.unique(
-      sample.items, return_inverse=True)[1] * len(log.contexts) +
-                   sample.contexts)
-  return harvesting.harvest(
-      items, sample.positions, sample.clicked, sample.requests,
-      len(log.positions), sample.weights, replicates=1, level=level)
 
 
 def _evidence(sample, log):

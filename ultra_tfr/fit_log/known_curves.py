@@ -81,15 +81,15 @@ def _numbers(text):
 
 
 def _of_log(text, log):
-  kind = FROM_LOG[text]
   sample = diagnosis.draw(log, parts=("train",))
+  options = {"replicates": 1, "level": 0.9, "seed": 0}
+  found = diagnosis.curves_by_log(
+      sample, log, diagnosis.harvest(sample, log, **options), options)
   curves = []
-  for c, name in enumerate(log.contexts):
-    found = diagnosis.curves_by_log(
-        sample, sample.contexts == c, len(log.positions),
-        {"replicates": 1, "level": 0.9, "seed": 0}).get(kind)
-    value = np.full(len(log.positions), np.nan) if found is None else (
-        found["value"])
+  for name in log.contexts:
+    curve = found[name].get(FROM_LOG[text])
+    value = np.array(
+        curve["value"] if curve else [None] * len(log.positions), float)
     unknown = ~(value > 0)
     if unknown.any():
       where = ", ".join(str(log.positions[i]) for i in np.flatnonzero(unknown))

@@ -69,21 +69,36 @@ def test_estimates_against_loops_over_rows(small):
 
 def test_interval_is_that_of_logs_with_requests_repeated(small, monkeypatch):
   result = harvesting.harvest(**small, replicates=30, level=.8, seed=4)
-  # In this log all requests have an item that moves.
-  draws = bootstrap.resample(120, 30, 4)
-  index = np.unique(small["requests"], return_inverse=True)[1]
-  logs = [harvesting.harvest(**small, weights=draw[index], replicates=1)
-          for draw in draws]
+  logs = [harvesting.harvest(**small, weights=draw, replicates=1)
+          for draw in bootstrap.draws_of(small["requests"], 30, 4).T]
   for name in ESTIMATORS:
     low, high = bootstrap.interval(
         [getattr(log, name).value for log in logs], .8)
     assert np.all(low[1:] > 0)
     np.testing.assert_allclose(getattr(result, name).low, low, rtol=1e-9)
     np.testing.assert_allclose(getattr(result, name).high, high, rtol=1e-9)
-  monkeypatch.setattr(harvesting, "_BLOCK", 500)  # 4 replicates, 15 rows.
+  monkeypatch.setattr(harvesting, "_BLOCK", 500)  # An item, and 16 rows.
   pieces = harvesting.harvest(**small, replicates=30, level=.8, seed=4)
   np.testing.assert_allclose(
       pieces.all_pairs.low, result.all_pairs.low, rtol=1e-9)
+
+
+def test_sums_of_other_items_add_up(small):
+  """So that a log may be in many places."""
+  small["items"] = np.where(small["items"] < 0, -1, small["items"] % 40)
+  whole = harvesting.harvest(**small)
+  parts = [harvesting.harvest_sums(
+      **{name: value if np.isscalar(value) else value[rows]
+         for name, value in small.items()})
+           for i in range(3) for rows in [small["items"] % 3 == i]]
+  sums = parts[2] + parts[0] + parts[1]
+  for name, estimate in sums.curves().items():
+    for end in ("value", "low", "high"):
+      np.testing.assert_allclose(
+          getattr(estimate, end), getattr(getattr(whole, name), end),
+          rtol=1e-9)
+  for name, counts in sums.counts().items():
+    np.testing.assert_array_equal(counts, getattr(whole, name))
 
 
 def test_expected_counts_give_the_curve():
@@ -101,7 +116,7 @@ def test_counts_of_items_and_components():
   #        item 1 at 1, 2, 2; 2 at 1, 2; 3 at 4, 5; 4 at 3; 5 at 1 (unknown: 2)
   result = harvesting.harvest(
       [1, 1, 1, 2, 2, 3, 3, 4, 5, -1], [1, 2, 2, 1, 2, 4, 5, 3, 1, 2],
-      [True] * 6 + [False] + [True] * 3, np.arange(10), 6, replicates=3)
+      [True] * 6 + [False] + [True] * 3, np.arange(10), 6, replicates=50)
   expected = np.zeros((6, 6), int)
   expected[0, 1] = expected[1, 0] = 2
   expected[3, 4] = expected[4, 3] = 1

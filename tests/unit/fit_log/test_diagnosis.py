@@ -11,11 +11,12 @@ import pytest
 import click_logs
 from ultra_tfr import trainer
 from ultra_tfr.bias import Bias
+from ultra_tfr.evaluation import harvesting
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import findings
 from ultra_tfr.fit_log import training
 
-KINDS = ("trained", "em", *diagnosis.HARVESTS, "randomized")
+KINDS = ("trained", "em", *harvesting.CURVES, "randomized")
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +278,7 @@ def test_curves_without_a_model_are_those_beside_one(found):
   alone = _alone(click_logs.simulated()[0], randomized="randomized")
   assert (alone.method, alone.history, alone.trust) == (None, {}, {})
   for device, curves in alone.contexts.items():
-    assert list(curves) == [*diagnosis.HARVESTS, "randomized"]
+    assert list(curves) == [*harvesting.CURVES, "randomized"]
     for kind, curve in curves.items():
       assert curve["value"] == pytest.approx(
           found.contexts[device][kind]["value"])

@@ -51,9 +51,10 @@ def test_what_the_log_tells_is_that_of_a_diagnosis(name, kind):
         atol=0.3 if name == "randomized" else 0.1)
   # Of the training part: the rest judges.
   sample = diagnosis.draw(log, parts=("train",))
+  options = {"replicates": 1, "level": 0.5, "seed": 7}
   found = diagnosis.curves_by_log(
-      sample, sample.contexts == 1, 5,
-      {"replicates": 1, "level": 0.5, "seed": 7})[kind]
+      sample, log, diagnosis.harvest(sample, log, **options), options)[
+          log.contexts[1]][kind]
   np.testing.assert_array_equal(known.values[1], found["value"])
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import click_logs
 from ultra_tfr import version
+from ultra_tfr.evaluation import harvesting
 from ultra_tfr.fit_log import diagnosis
 from ultra_tfr.fit_log import report
 
@@ -53,7 +54,7 @@ def _made(contexts, positions, trust=False):
   value = (1 / np.arange(1, size + 1)).tolist()
   curve = {"value": value, "low": [v * .9 for v in value],
            "high": [None] * size}
-  curves = {kind: curve for kind in ("em", *diagnosis.HARVESTS)}
+  curves = {kind: curve for kind in ("em", *harvesting.CURVES)}
   curves["trained"] = {"value": value, "low": None, "high": None}
   found = diagnosis.Diagnosis(
       method="unbiased", positions=positions,

@@ -6,6 +6,7 @@ from typing import Optional
 
 import numpy as np
 
+from ultra_tfr import hashing
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.data.click_log import sources as sources_lib
 from ultra_tfr.data.click_log import summary as summary_lib
@@ -51,12 +52,9 @@ class TimeSample:
 
   def add(self, rows):
     """Adds `Rows`."""
-    # By the steps of splitmix64: of any rows it takes a random sample.
-    ranks = (rows.source.astype(np.uint64) << np.uint64(40)) + (
-        rows.row.astype(np.uint64)) * np.uint64(0x9e3779b97f4a7c15)
-    for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
-      ranks = (ranks ^ (ranks >> np.uint64(shift))) * np.uint64(factor)
-    self._take(rows.time, ranks ^ (ranks >> np.uint64(31)))
+    self._take(rows.time, hashing.mixed(
+        (rows.source.astype(np.uint64) << np.uint64(40)) + rows.row.astype(
+            np.uint64) * np.uint64(0x9e3779b97f4a7c15)))
 
   def merge(self, other):
     """Adds the `TimeSample` of other rows."""

@@ -18,6 +18,8 @@ from ultra_tfr.data.click_log.columns import LogColumns
 from ultra_tfr.data.click_log.grouping import PARTS
 from ultra_tfr.data.click_log.rows import RowReader
 
+# What the context is called where there are none.
+ONE_CONTEXT = "all"
 # A share below this is rounding error of 0.
 _NO_SHARE = 1e-9
 
@@ -42,10 +44,13 @@ class ClickLog:
     feedback_kind: `"binary"` if all feedback is 0 or 1, else `"graded"`.
     dialect: how values are written, `batches.Dialect`.
     follows_schema: whether it was read by the `schema` of another log.
+    harvest: what is harvested from all requests of a prepared log, see
+      `evaluation.harvesting.tell`; None if that is not known yet.
   """
 
   def __init__(self, folder, columns, positions, pool_deeper, contexts, split,
-               parts, statistics, summary, dialect, follows_schema=False):
+               parts, statistics, summary, dialect, follows_schema=False,
+               harvest=None):
     self.columns, self.positions = columns, positions
     self.pool_deeper = pool_deeper
     self.contexts, self.split, self.parts = contexts, split, parts
@@ -53,6 +58,7 @@ class ClickLog:
     self.dialect = dialect
     self.feedback_kind = "binary" if summary["binary_feedback"] else "graded"
     self.follows_schema = follows_schema
+    self.harvest = harvest
     self._folder = folder
 
   def summary_text(self):
@@ -174,7 +180,7 @@ def read_click_log(log, columns=None, *, schema=None, positions=None,
     raise
   finally:
     rejections.close()
-  contexts = reader.contexts or ["all"]
+  contexts = reader.contexts or [ONE_CONTEXT]
   summary = summary.to_config(contexts, positions, rejections, statistics,
                               reader.mixed)
   return ClickLog(

@@ -36,6 +36,11 @@ _FORM = {
         "missing": {str: float}},
     "shards": {part: [{"file": str, "requests": int, "rows": int}]
                for part in PARTS}}
+_CURVE = {end: [(float, None)] for end in ("value", "low", "high")}
+# Of logs with items, see `harvesting.tell`; older manifests lack it.
+_HARVEST = (None, {
+    "level": float, "contexts": {str: {str: _CURVE}}, "swap_counts": [[int]],
+    "num_items": [int], "num_clicks": [int], "components": [int]})
 
 
 def describe(name, log, shards):
@@ -48,7 +53,7 @@ def describe(name, log, shards):
       "requests" and "rows" it holds.
   """
   return {"format": FORMAT, "log": name, "schema": log.schema(),
-          "summary": log.summary, "shards": shards,
+          "summary": log.summary, "harvest": log.harvest, "shards": shards,
           "versions": output.versions()}
 
 
@@ -81,6 +86,7 @@ def read_prepared(folder):
     if not output.has_form(found, _FORM):
       raise ValueError("it has not the form of one")
     schemas.check(found["schema"])
+    _check_harvest(found)
     parts = {part: _shards(folder, part, found) for part in PARTS}
   except (ValueError, TypeError) as error:
     raise ValueError(
@@ -97,7 +103,24 @@ def read_prepared(folder):
       None, LogColumns.from_config(schema["columns"]), schema["positions"],
       schema["pool_deeper"], schema["contexts"], tuple(schema["split"]), parts,
       schema["statistics"], found["summary"], batches.make_dialect(
-          None, schema.get("null_values"), schema.get("decimal"), {}))
+          None, schema.get("null_values"), schema.get("decimal"), {}),
+      harvest=found.get("harvest"))
+
+
+def _check_harvest(manifest):
+  """Raises a `ValueError` if it is not that of the positions and contexts."""
+  harvest, schema = manifest.get("harvest"), manifest["schema"]
+  if not output.has_form(harvest, _HARVEST):
+    raise ValueError("its harvest has not the form of one")
+  if harvest is None:
+    return
+  rows = [*harvest["swap_counts"], *(harvest[name] for name in (
+      "swap_counts", "num_items", "num_clicks", "components"))]
+  rows += [values for curves in harvest["contexts"].values()
+           for curve in curves.values() for values in curve.values()]
+  if {*harvest["contexts"]} != {*schema["contexts"]} or {
+      *map(len, rows)} != {len(schema["positions"])}:
+    raise ValueError("its harvest is of another log")
 
 
 def _shards(folder, part, manifest):

@@ -8,7 +8,7 @@ from ultra_tfr import output
 from ultra_tfr.data.prepared import manifest
 from ultra_tfr.data.prepared import workers
 
-_FOUND = "found"
+_FOUND, _ITEMS = "found", "items"
 
 
 def check_beam():
@@ -55,15 +55,24 @@ def run(plan, runner, options):
         read[_FOUND]
         | "MergeFound" >> beam.CombineGlobally(
             functools.partial(_merge, workers.Found)))
-    arranged = beam.pvalue.AsSingleton(
+    arranging = (
         read["chunks"]
         | "Group" >> beam.GroupByKey()
-        | "Arrange" >> beam.FlatMap(_arrange, plan, found)
+        | "Arrange" >> beam.FlatMap(_arrange, plan, found).with_outputs(
+            _ITEMS, main="arranged"))
+    arranged = beam.pvalue.AsSingleton(
+        arranging["arranged"]
         | "MergeArranged" >> beam.CombineGlobally(
             functools.partial(_merge, workers.Arranged)))
+    harvested = beam.pvalue.AsSingleton(
+        arranging[_ITEMS]
+        | "GroupItems" >> beam.GroupByKey()
+        | "Harvest" >> beam.Map(_harvest, plan, found)
+        | "MergeHarvested" >> beam.CombineGlobally(
+            functools.partial(_merge, workers.Harvested)))
     _ = (pipeline
          | "Once" >> beam.Create([plan])
-         | "Conclude" >> beam.Map(_conclude, found, arranged))
+         | "Conclude" >> beam.Map(_conclude, found, arranged, harvested))
   result = output.read(os.path.join(plan.folder, manifest.FILE))
   if "error" in result:
     raise ValueError(result["error"])
@@ -86,17 +95,26 @@ def _merge(kind, values):
 
 
 def _arrange(bucket_and_chunks, plan, found):
+  from apache_beam import pvalue
+
   try:
     settled = workers.settle(plan, found)
   except ValueError:  # Said at the end.
     return
-  yield workers.arrange(plan, settled, *bucket_and_chunks)
+  for part in workers.arrange(plan, settled, *bucket_and_chunks):
+    yield part if isinstance(part, workers.Arranged) else pvalue.TaggedOutput(
+        _ITEMS, part)
 
 
-def _conclude(plan, found, arranged):
+def _harvest(bucket_and_tables, plan, found):
+  return workers.harvest(plan, workers.settle(plan, found),
+                         bucket_and_tables[1])
+
+
+def _conclude(plan, found, arranged, harvested):
   """Writes the manifest, or what is wrong with the log."""
   try:
-    result = workers.conclude(plan, found, arranged)
+    result = workers.conclude(plan, found, arranged, harvested)
   except ValueError as error:
     result = {"error": str(error)}
   output.write(os.path.join(plan.folder, manifest.FILE), result)

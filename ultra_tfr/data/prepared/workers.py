@@ -24,9 +24,13 @@ from ultra_tfr.data.click_log import summary as summary_lib
 from ultra_tfr.data.click_log.rows import check_contexts
 from ultra_tfr.data.prepared import manifest
 from ultra_tfr.data.prepared import shards
+from ultra_tfr.evaluation import harvesting
 
 # Rows dealt out to buckets at once: many, so that each gets more than a few.
 _FEWEST_ROWS, _MOST_ROWS, _ROWS_OF_BUCKET = 1 << 16, 1 << 20, 1024
+# Of the bootstrap of what is harvested, and for how many sums of them there is
+# room: 50 positions in 16 contexts, or 204 in one.
+_DRAWS, _MOST_SUMS = 200, 1 << 23
 
 
 @dataclasses.dataclass
@@ -43,7 +47,8 @@ class Plan:
     max_items: see there.
     max_rejected: see there.
     max_vocabulary: see there.
-    num_buckets: how many parts the requests are dealt out to.
+    num_buckets: how many parts the requests are dealt out to, and items, too.
+    seed: of the draws in `harvesting.harvest`.
     folder: of the manifest and the shards; all workers see it.
     rejected_folder: where files of rejected rows go, likewise.
   """
@@ -58,6 +63,7 @@ class Plan:
   max_rejected: float
   max_vocabulary: int
   num_buckets: int
+  seed: int
   folder: str
   rejected_folder: str
 
@@ -70,7 +76,7 @@ class Plan:
 def make_plan(log, columns, folder, rejected_folder, *, positions=None,
               num_positions=None, max_items=None, valid=0.1, test=0.1,
               max_rejected=0.01, max_vocabulary=10000, separator=None,
-              null_values=None, decimal=None):
+              null_values=None, decimal=None, seed=0):
   """Looks at the beginning of a log.
 
   Args:
@@ -88,6 +94,7 @@ def make_plan(log, columns, folder, rejected_folder, *, positions=None,
     separator: see there.
     null_values: see there.
     decimal: see there.
+    seed: see `Plan`.
 
   Returns:
     A `Plan`.
@@ -107,7 +114,7 @@ def make_plan(log, columns, folder, rejected_folder, *, positions=None,
       log, sources.find_partitions(log), opened, num_positions, valid, test,
       max_items, max_rejected, max_vocabulary,
       # Each is one at a time in memory, so there may be any number of them.
-      grouping.num_buckets(log, 1 << 20), folder, rejected_folder)
+      grouping.num_buckets(log, 1 << 20), seed, folder, rejected_folder)
 
 
 class Chunk(NamedTuple):
@@ -232,12 +239,21 @@ def _deal_out(parts, num_buckets):
   table = pa.concat_tables(map(requests_lib.to_table, parts))
   request = table["request"].to_numpy()
   for bucket, indices in requests_lib.by_bucket(request, num_buckets):
-    sink = pa.BufferOutputStream()
-    part = table.take(pa.array(indices))
-    with ipc.new_stream(sink, part.schema, options=ipc.IpcWriteOptions(
-        compression="lz4")) as writer:
-      writer.write_table(part)
-    yield bucket, sink.getvalue().to_pybytes()
+    yield bucket, _to_bytes(table.take(pa.array(indices)))
+
+
+def _to_bytes(table):
+  """A stream of Arrow."""
+  sink = pa.BufferOutputStream()
+  with ipc.new_stream(sink, table.schema, options=ipc.IpcWriteOptions(
+      compression="lz4")) as writer:
+    writer.write_table(table)
+  return sink.getvalue().to_pybytes()
+
+
+def _to_table(stream):
+  with ipc.open_stream(stream) as reader:
+    return reader.read_all()
 
 
 class Settled(NamedTuple):
@@ -317,15 +333,16 @@ def arrange(plan, settled, bucket, chunks):
     bucket: its number.
     chunks: all its `Chunk`s.
 
-  Returns:
+  Yields:
+    Pairs of a bucket of items and rows of it for `harvest`; and at the end
     `Arranged`.
   """
   result = Arranged()
   try:
-    _arrange(plan, settled, bucket, chunks, result)
+    yield from _arrange(plan, settled, bucket, chunks, result)
   except OSError as error:
     result.errors[bucket] = _sentence(error)
-  return result
+  yield result
 
 
 def _arrange(plan, settled, bucket, chunks, result):
@@ -334,8 +351,7 @@ def _arrange(plan, settled, bucket, chunks, result):
   parts = []
   # In the order of reading, which tells what comes first of equal rows.
   for chunk in sorted(chunks, key=lambda chunk: chunk.place):
-    with ipc.open_stream(chunk.table) as reader:
-      rows = requests_lib.from_table(reader.read_all())
+    rows = requests_lib.from_table(_to_table(chunk.table))
     if chunk.contexts:
       rows = rows._replace(context=np.array(
           [ids[name] for name in chunk.contexts], np.int32)[rows.context])
@@ -356,6 +372,65 @@ def _arrange(plan, settled, bucket, chunks, result):
     result.shards[part, bucket] = {
         "file": name, "requests": len(requests_lib.starts_of(rows)) - 1,
         "rows": len(rows.request)}
+  if _is_harvested(plan, settled):
+    for rows in found.values():
+      yield from _deal_out_items(rows, plan.num_buckets)
+
+
+def _is_harvested(plan, settled):
+  """Whether there are items, and not too many positions for the draws."""
+  return bool(plan.opened.columns.item) and _DRAWS * max(
+      1, len(settled.contexts)) * len(settled.positions) ** 2 <= _MOST_SUMS
+
+
+def _deal_out_items(rows, num_buckets):
+  """Yields pairs of a bucket and what is harvested from of its items."""
+  counting = np.flatnonzero((rows.item >= 0) & (rows.weight > 0))
+  table = pa.table({
+      "item": rows.item, "position": rows.position.astype(np.int32),
+      "request": rows.request, "context": rows.context, "weight": rows.weight,
+      "clicked": rows.feedback > 0}).take(pa.array(counting))
+  for bucket, indices in requests_lib.by_bucket(
+      rows.item[counting], num_buckets):
+    yield bucket, _to_bytes(table.take(pa.array(indices)))
+
+
+class Harvested:
+  """What items of a bucket tell.
+
+  Attributes:
+    sums: a dict of `harvesting.HarvestSums` by context; empty without items.
+  """
+
+  def __init__(self):
+    self.sums = {}
+
+  def merge(self, other):
+    """Adds what other items tell."""
+    for name, sums in other.sums.items():
+      self.sums[name] = self.sums[name] + sums if name in self.sums else sums
+
+
+def harvest(plan, settled, tables):
+  """Harvests from the items of a bucket.
+
+  Args:
+    plan: `Plan`.
+    settled: `Settled`.
+    tables: all its rows, as `arrange` gives them.
+
+  Returns:
+    `Harvested`.
+  """
+  result = Harvested()
+  table = pa.concat_tables(map(_to_table, tables))
+  columns = {name: table[name].to_numpy() for name in table.column_names}
+  result.sums = harvesting.sums_by_context(
+      columns["item"], columns["position"], columns["clicked"],
+      columns["request"], len(settled.positions), columns["weight"],
+      columns["context"], settled.contexts or [reading.ONE_CONTEXT],
+      _DRAWS, plan.seed)
+  return result
 
 
 def _statistics(plan):
@@ -372,13 +447,14 @@ def _merged(counts):
   return total
 
 
-def conclude(plan, found, arranged):
+def conclude(plan, found, arranged, harvested):
   """The manifest of the whole log.
 
   Args:
     plan: `Plan`.
     found: `Found` in all files.
     arranged: `Arranged`, of all buckets.
+    harvested: `Harvested`, of all buckets.
 
   Returns:
     See `manifest.describe`.
@@ -397,13 +473,14 @@ def conclude(plan, found, arranged):
   opened, summary = plan.opened, arranged.summary
   reading.check_parts(plan.log, summary, plan.valid, plan.test,
                       opened.columns.timestamp, found.times.times)
-  contexts = settled.contexts or ["all"]
+  contexts = settled.contexts or [reading.ONE_CONTEXT]
   statistics = arranged.statistics or _statistics(plan)
   log = reading.ClickLog(
       None, opened.columns, settled.positions, settled.position_map.pool,
       contexts, (plan.valid, plan.test), {}, statistics.to_config(),
       summary.to_config(contexts, settled.positions, rejections, statistics,
-                        opened.reader.mixed), opened.dialect)
+                        opened.reader.mixed), opened.dialect,
+      harvest=harvesting.tell(harvested.sums) if harvested.sums else None)
   entries = collections.defaultdict(list)
   for (part, _), entry in sorted(arranged.shards.items()):
     entries[part].append(entry)

@@ -16,6 +16,8 @@ from ultra_tfr.data.click_log.reading import read_click_log
 from ultra_tfr.data.prepared import manifest
 from ultra_tfr.data.prepared import pipeline
 from ultra_tfr.data.prepared import workers
+from ultra_tfr.evaluation import harvesting
+from ultra_tfr.fit_log import diagnosis
 
 COLUMNS = LogColumns(
     "q", "p", "c + d", ("f_*", "s"), context="device", item="i", weight="w",
@@ -82,6 +84,29 @@ def _check_is(log, prepared):
     for batch, other in zip(a.batches(7, seed=1), b.batches(7, seed=1)):
       for name, x, y in zip(batch._fields, batch, other):
         np.testing.assert_array_equal(x, y, err_msg=name)
+  _check_tells_the_same(log, prepared)
+
+
+def _check_tells_the_same(log, prepared):
+  """The curves and counts of swaps of all requests, and not of a sample."""
+  expected, found, of_few = (
+      diagnosis.diagnose(*arguments, max_requests=most)
+      for *arguments, most in ((log, 1000), (prepared, 1000), (prepared, 20)))
+  assert (prepared.harvest is not None) == bool(log.columns.item)
+  for name in ("swap_counts", "num_items", "num_swap_clicks", "components"):
+    for other in (found, of_few):
+      np.testing.assert_array_equal(
+          getattr(expected, name), getattr(other, name), err_msg=name)
+  for context, curves in expected.contexts.items():
+    assert curves.keys() == found.contexts[context].keys()
+    for kind in curves.keys() & harvesting.CURVES:
+      for other in (found, of_few):
+        for end, values in other.contexts[context][kind].items():
+          np.testing.assert_allclose(
+              np.array(values, float), np.array(curves[kind][end], float),
+              rtol=1e-6, err_msg=f"{context} {kind} {end}")
+  on_all = ", harvesting on all" if log.columns.item else ""
+  assert of_few.sentences[0].endswith(f"requests{on_all}.")
 
 
 @pytest.mark.parametrize("options", [
@@ -100,6 +125,17 @@ def test_a_prepared_log_is_the_log(paths, tmp_path, columns, options):
   with open(rejected_file, encoding="utf-8") as file:
     expected = sorted(list(csv.reader(file))[1:])
   assert _rejected(plan.rejected_folder) == expected
+
+
+def test_too_many_positions_are_harvested_from_a_sample(
+    paths, tmp_path, monkeypatch):
+  """The draws of each pair of positions would fill the memory of workers."""
+  monkeypatch.setattr(workers, "_MOST_SUMS", 200 * 3 * 16 - 1)
+  plan = _plan(paths, tmp_path)
+  prepared_logs.prepare(plan)
+  log = manifest.read_prepared(plan.folder)
+  assert log.harvest is None
+  assert diagnosis.diagnose(log).swap_counts.any()
 
 
 def test_names_of_positions_are_in_the_order_given(tmp_path):
@@ -147,6 +183,8 @@ def test_what_is_wrong_is_said_at_the_end(paths, tmp_path):
     (lambda found: found.update(format=2), "is of the format 2, and this vers"),
     (lambda found: found["schema"].update(contexts=[]), "its contexts are not"),
     (lambda found: found["summary"].pop("rows"), "it has not the form of one"),
+    (lambda found: found["harvest"].pop("num_items"), "its harvest has not th"),
+    (lambda found: found["harvest"]["num_items"].pop(), "its harvest is of an"),
     (lambda found: found["shards"]["train"][0].update(file="../a"),
      "'../a' is no shard of it"),
     (lambda found: found["shards"]["valid"][0].update(file="a"),
