@@ -139,12 +139,16 @@ class EStep:
             self._options.tie_threshold)
 
   def pair_weights(self) -> tf.Tensor:
-    """Debiasing weights, `[B, L, L]`, meaningful where c_a > c_b."""
+    """Debiasing weights, `[B, L, L]`, meaningful where c_a > c_b.
+
+    They are raised to `weight_power`, and have no scale yet.
+    """
     form = self._options.examination_posterior
     if self._bias.trust_bias != "pairwise" and form == "item":
       return weights_lib.item_pair_weights(
           self._clicked, self._relevance_logits, self._relevant,
-          self._irrelevant, self._bias.mixture(), self._cap)
+          self._irrelevant, self._bias.mixture(self.weight_power()),
+          self._cap, self.weight_power())
     if form == "item":
       examined = examination.examination_posterior(
           self._clicked, self._relevance_logits[0], self._relevant[0])
@@ -155,9 +159,11 @@ class EStep:
       examined = trust.examined_given_preferred(
           self._pair_model, self._slots[0].lookup(
               self._bias.models[0].variables[table])[:, tf.newaxis, :])
-    return weights_lib.trust_pair_weights(
+    weights = weights_lib.trust_pair_weights(
         self._clicked, self._pair_model, examined,
         self._options.normalize_trust)
+    return weights_lib.scale_and_clip(
+        weights, 1.0, power=self.weight_power())[0]
 
   def item_weights(self) -> tuple[tf.Tensor, tf.Tensor]:
     """Debiasing weights of items, and what `max_weight` cut off, `[B, L]` each.
@@ -224,8 +230,9 @@ class EStep:
     """What the model adds for items that nobody sees, `[B, L, L]`."""
     unseen = weights_lib.unseen_relevance(
         self._relevance_logits, self._relevant, self._irrelevant, self._cap)
+    # It comes as fast as the others get their full weight.
     power = self.weight_power()
-    mixture = self._bias.mixture() * (1.0 if power is None else power)
+    mixture = self._bias.mixture(power) * (1.0 if power is None else power)
     # Where b was not clicked, as in `pair_weights`: what was above an item and
     # clicked decides what is seen of it.
     unclicked = tf.where(self._clicked, 0.0, examination.unclicked_factor(

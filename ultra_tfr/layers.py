@@ -379,15 +379,15 @@ class PositionBias(base.LearningLayer):
     """
     return tf.tensordot(self.shares(), self.scales(), 1)
 
-  def mixture(self) -> tf.Tensor:
+  def mixture(self, power: Optional[tf.Tensor] = None) -> tf.Tensor:
     """The factor of each hypothesis in the sum of their pair weights, `[S]`.
 
-    Each counts by its share and on its own scale: clicks identify theta up to
-    a constant only, and that differs by hypothesis. The sum is divided by
-    `scale`, with which the loss multiplies it.
+    Each counts by its share and on its own scale, raised to `power`: clicks
+    identify theta up to a constant only, and that differs by hypothesis. The
+    loss multiplies the sum by `scale`, raised likewise.
     """
-    return tf.math.divide_no_nan(
-        self.shares() * self.scales(), self.scale())
+    relative = tf.math.divide_no_nan(self.scales(), self.scale())
+    return self.shares() * (relative if power is None else relative ** power)
 
   def click_parameters(
       self, slots: positions_lib.Slots, clicked: tf.Tensor

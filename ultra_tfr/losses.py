@@ -204,14 +204,15 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   def _pair_weights(self, batch, step):
     """Weights of pairs, the part from their own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
+    scale, power = self.position_bias.scale(), step.weight_power()
     weights, cut = weights_lib.scale_and_clip(
-        weights, self.position_bias.scale(), self.options.max_weight,
-        step.weight_power())
+        weights, scale if power is None else scale ** power,
+        self.options.max_weight)
     own = weights
     if self.uses_logged_order:
-      weights += self.position_bias.scale() * step.logged_order_weights()
+      weights += scale * step.logged_order_weights()
     if step.fills_in:
-      weights += self.position_bias.scale() * step.unseen_weights()
+      weights += scale * step.unseen_weights()
     if self.lambda_weight is not None:
       metric = lambda_pair_weights(
           self.lambda_weight, batch.feedback, step.scores, batch.positions,

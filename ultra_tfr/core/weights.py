@@ -14,7 +14,7 @@ from ultra_tfr.core import trust
 
 
 def item_pair_weights(second_clicked, relevance_logits, click_relevant,
-                      click_irrelevant, mixture=None, cap=None):
+                      click_irrelevant, mixture=None, cap=None, power=None):
   """The closed form: a product of one factor of a and one of b.
 
       min(beta_a / pi_a, cap) * [(1 - beta_b) / (1 - pi_b)]    where c_b = 0
@@ -33,6 +33,7 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
       if the three arguments before have S hypotheses on a first axis.
     cap: of the factor of a, a number or what broadcasts to `[S, B, L]`; or
       None.
+    power: as in `scale_and_clip`, of the weights of each hypothesis.
 
   Returns:
     `[B, L, L]`, meaningful where c_a > c_b.
@@ -49,6 +50,10 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
   second = examination.unclicked_factor(
       relevance_logits, click_relevant, click_irrelevant)
   inverse = 1.0 / masking.floor_probability(click_relevant)
+  # The power of a product is that of its factors, of which there are fewer.
+  first, second, inverse = (
+      _raised(factor, power) for factor in (first, second, inverse))
+
   # The factor of a depends on whether b was clicked, so the select has to wait
   # until the pairs are formed.
   def products(of_a, of_b):
@@ -149,16 +154,22 @@ def scale_and_clip(weights, scale, max_weight=None, power=None):
       with 0 all that are greater than 0 become 1. None for 1.
 
   Returns:
-    The weights, and the amount that the cap took away, of the same shape.
+    The weights, and the amount that the cap took away, of the same shape; a
+    scalar 0 without a cap.
 
   >>> kept, cut = scale_and_clip(tf.constant([[[1.0, 9.0]]]), 0.5, 2.0)
   >>> kept.numpy(), cut.numpy()
   (array([[[0.5, 2. ]]], dtype=float32), array([[[0. , 2.5]]], dtype=float32))
   """
-  weights = weights * scale
-  if power is not None:
-    weights = tf.where(weights > 0, tf.pow(weights, power), 0.0)
+  weights = _raised(weights * scale, power)
   if max_weight is None:
-    return weights, tf.zeros_like(weights)
+    return weights, tf.zeros([], weights.dtype)
   kept = tf.minimum(weights, max_weight)
   return kept, weights - kept
+
+
+def _raised(weights, power):
+  """The power of weights; that of 0 is 0."""
+  if power is None:
+    return weights
+  return tf.where(weights > 0, tf.pow(weights, power), 0.0)
