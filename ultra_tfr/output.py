@@ -14,9 +14,11 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 
 import numpy as np
 
+from ultra_tfr import files
 from ultra_tfr.version import __version__
 
 try:
@@ -24,7 +26,7 @@ try:
 except ImportError:  # Without it two writers are not told apart.
   fcntl = None  # type: ignore[assignment]
 
-_MANIFEST = ".ultra_tfr.json"
+MANIFEST = ".ultra_tfr.json"
 # Control characters, also those that turn the direction of writing, and lone
 # surrogates.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
@@ -98,7 +100,8 @@ def new_path(path):
   """A temporary name for a file to write, which gets its right name at the end.
 
   The temporary name is in the same folder and cannot be guessed, so that nobody
-  can put a link there for us to write through.
+  can put a link there for us to write through. If the path has a scheme, see
+  `files`, it is of this machine instead.
 
   Args:
     path: where the file goes, in place of what is there.
@@ -110,6 +113,12 @@ def new_path(path):
     OSError: with the right path.
   """
   path = os.fspath(path)
+  if files.is_remote(path):
+    with tempfile.TemporaryDirectory() as folder:
+      yield (part := os.path.join(folder, "part"))
+      with errors_of(path):
+        files.upload(part, path)
+    return
   part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.part")
   with errors_of(path, part):
     try:
@@ -202,11 +211,10 @@ def read(path):
   >>> read("none.json") is None
   True
   """
-  if not os.path.exists(path):
+  if not files.exists(path):
     return None
   try:
-    with open(path, encoding="utf-8") as file:
-      return json.load(file)
+    return json.loads(files.read(path).decode())
   except (ValueError, RecursionError) as error:
     raise ValueError(
         f"{path}: is no JSON ({error}), so it is damaged; remove it, or take "
@@ -289,6 +297,10 @@ class Folder(os.PathLike):
     return self._path
 
   def __enter__(self):
+    if files.is_remote(self._path):
+      raise ValueError(
+          f"{self._name} {self._path} must be a folder of this machine; give "
+          "another one, and copy it there at the end.")
     there = os.path.abspath(self._path)
     while not os.path.exists(there):
       there = os.path.dirname(there)
@@ -321,8 +333,8 @@ class Folder(os.PathLike):
           found for entry in self._entries for found in self._files(entry)
           ] if kind is None else list(filter(self._files, self._entries))
       self._write()
-      if os.listdir(self._path) == [_MANIFEST] and not self._entries:
-        os.remove(self._at(_MANIFEST))
+      if os.listdir(self._path) == [MANIFEST] and not self._entries:
+        os.remove(self._at(MANIFEST))
         if self._is_new:
           os.rmdir(self._path)
     finally:
@@ -341,7 +353,7 @@ class Folder(os.PathLike):
           "wait until it has ended, or give another folder.") from error
     except OSError:  # Some file systems have no locks for folders.
       pass
-    found = read(self._at(_MANIFEST))
+    found = read(self._at(MANIFEST))
     if found is None:
       if os.listdir(self._path):
         raise ValueError(
@@ -353,7 +365,7 @@ class Folder(os.PathLike):
             and all(isinstance(entry, str) and not {"", ".", ".."} & set(
                 entry.rstrip("/").split("/")) for entry in found["files"])):
       raise ValueError(
-          f"{self._at(_MANIFEST)} is damaged; give another folder.")
+          f"{self._at(MANIFEST)} is damaged; give another folder.")
     if found.get("command") != self._command:
       raise ValueError(
           f"{self._name}: {self._path} is a folder of {found.get('command')}, "
@@ -471,7 +483,7 @@ class Folder(os.PathLike):
             for folder, _, files in os.walk(path) for file in files]
 
   def _write(self):
-    write(self._at(_MANIFEST),
+    write(self._at(MANIFEST),
           {"command": self._command, "files": self._entries})
 
 

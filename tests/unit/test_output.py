@@ -420,6 +420,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 # For people.
 
 
+def test_a_folder_of_a_cluster_is_no_folder_of_this_machine(tmp_path):
+  """A folder named "gs:" was made in the working directory."""
+  with pytest.raises(ValueError, match=(
+      "^--model_dir gs://b/m must be a folder of this machine; give another")):
+    output.Folder("gs://b/m", "fit-log", "--model_dir").__enter__()
+
+
+def test_json_is_written_and_read_by_its_address(tmp_path):
+  output.write(f"file://{tmp_path}/a.json", {"a": 1})
+  assert output.read(f"file://{tmp_path}/a.json") == {"a": 1}
+  assert output.read(f"file://{tmp_path}/b.json") is None
+  assert _names(tmp_path) == ["a.json"]
+
+
 def test_control_characters_are_shown():
   """A value of a log cleared the screen, or changed the terminal's title."""
   text = "\x1b]0;x\x07 \x9b2J \u202e \udcff \t\r"

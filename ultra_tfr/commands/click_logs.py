@@ -137,7 +137,8 @@ def define_column_flags(log_required=True, required=True):
   flags.DEFINE_list(
       "log", None, "The click log, a row for each item shown: Parquet, CSV, "
       "TSV, JSON lines (each also .gz), or TFRecords of ELWC; a file, a folder "
-      "or a pattern, or several, separated by commas.", required=log_required)
+      "or a pattern, also with gs://, s3:// or hdfs://, or several, separated "
+      "by commas.", required=log_required)
   flags.DEFINE_list(
       "query", None, "Column or columns of the request, one ranked list that "
       "was shown once. In ELWC '(record)'.", required=required)

@@ -1,6 +1,5 @@
 """Flags and steps that the commands share."""
 
-import glob
 import math
 import os
 import sys
@@ -9,6 +8,7 @@ from absl import flags
 
 from ultra_tfr import checks
 from ultra_tfr import choices
+from ultra_tfr import files
 from ultra_tfr import output
 from ultra_tfr.settings import Settings
 from ultra_tfr.startup import lazy_module
@@ -230,7 +230,7 @@ def check_found(name, path, kind):
     path: of a file or a folder, or a pattern.
     kind: what is expected there.
   """
-  if not os.path.exists(path) and not glob.glob(path):
+  if not files.exists(path) and not files.find(path):
     raise FileNotFoundError(
         f"--{name} {path}: there is no such file or folder; give {kind}.")
 

@@ -5,7 +5,9 @@ import time
 
 from absl import flags
 
+from ultra_tfr import files
 from ultra_tfr import output
+from ultra_tfr import remote_folder
 from ultra_tfr.commands import click_logs
 from ultra_tfr.startup import lazy_module
 
@@ -29,8 +31,8 @@ def define_flags():
       lower_bound=0)
   flags.DEFINE_string(
       "out", None, "Folder for the shards, their manifest, and files of "
-      "rejected rows. All workers must see it under this name, and the log "
-      "under its.", required=True)
+      "rejected rows, such as gs://bucket/prepared. All workers must see it "
+      "under this name, and the log under its.", required=True)
   flags.DEFINE_boolean(
       "overwrite", False, "Write into an --out that already holds a log.")
   flags.DEFINE_string(
@@ -52,8 +54,7 @@ def main():
     ) from error
   pipeline.check_beam()
   start = time.monotonic()
-  with output.Folder(FLAGS.out, manifest.COMMAND, "--out", manifest.FILE,
-                     FLAGS.overwrite) as folder:
+  with _folder() as folder:
     folder.remove(_REJECTED)
     rejected = folder.claim(f"{_REJECTED}/")
     with folder.staged(manifest.FILE) as stage:
@@ -68,3 +69,13 @@ def main():
   print(f"The log is in {FLAGS.out}, {num_shards} shards; train from it by "
         f"`ultra-tfr fit-log --prepared {FLAGS.out}`.")
   click_logs.write_json({"summary": found["summary"]}, start)
+
+
+def _folder():
+  """What writes --out."""
+  arguments = (FLAGS.out, manifest.COMMAND, "--out", manifest.FILE,
+               FLAGS.overwrite)
+  if files.is_remote(FLAGS.out):
+    return remote_folder.RemoteFolder(
+        *arguments, parts=[f"{manifest.SHARDS}/"])
+  return output.Folder(*arguments)

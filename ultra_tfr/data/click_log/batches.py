@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ultra_tfr import checks
+from ultra_tfr import files
 
 # What stands for a missing value, unless others are named.
 MISSING_TEXT = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -146,7 +147,8 @@ def split_ending(path):
 
 def open_stream(path):
   """The bytes of a file, unpacked as its ending says."""
-  return pa.input_stream(path, _PACKINGS.get(split_ending(path)[1]))
+  return pa.input_stream(
+      files.source(path), _PACKINGS.get(split_ending(path)[1]))
 
 
 def in_one_line(names):

@@ -6,6 +6,7 @@ import pyarrow as pa
 import tensorflow as tf
 from tensorflow_serving.apis import input_pb2
 
+from ultra_tfr import files
 from ultra_tfr.data import elwc
 
 # Columns that are no features of the file: the number of the record, and the
@@ -28,7 +29,7 @@ def read_rows(path, names, batch_rows):
   Raises:
     ValueError: if a record is no ELWC, or a feature has several values.
   """
-  records = elwc.open_records(path)
+  records = elwc.open_records(files.local(path))
   rows, start = [], 1
   try:
     for number, record in enumerate(records.as_numpy_iterator(), start=1):

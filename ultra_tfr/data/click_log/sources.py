@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from ultra_tfr import files
 from ultra_tfr.data.click_log import batches as batches_lib
 from ultra_tfr.data.click_log import csv_rows
 from ultra_tfr.data.click_log import elwc_rows
@@ -45,9 +46,10 @@ def find_files(log):
 
   Args:
     log: a file, a folder of them, a pattern such as "logs/*.csv" or
-      "logs/**/*.csv", or a list of these. In a folder, other files and hidden
-      ones are skipped, and so are folders, but for those of partitions, such as
-      `day=2024-01-31`, as Hive and Spark write them.
+      "gs://bucket/logs/**/*.csv", or a list of these, see `ultra_tfr.files`. In
+      a folder, other files and hidden ones are skipped, and so are folders, but
+      for those of partitions, such as `day=2024-01-31`, as Hive and Spark write
+      them.
 
   Returns:
     A list of paths.
@@ -73,12 +75,12 @@ def find_partitions(log):
         "with the Arrow interface (`__arrow_c_stream__`: those of pyarrow, "
         f"polars and others), but is {log!r:.60}.")
   log = os.fspath(log)
-  if os.path.exists(log):
+  if files.exists(log):
     root, entries = log, [log]
   else:
     # Folders that a pattern matches may be partitions, those it names are not.
     root = log[:glob.escape(log).find("[")].rpartition(os.sep)[0]
-    entries = [path for path in sorted(glob.glob(log, recursive=True))
+    entries = [path for path in files.find(log)
                if not os.path.basename(path).startswith(("_", "."))]
   # A pattern may find a folder and what is in it.
   found = dict.fromkeys(path for entry in entries for path in _files_in(entry))
@@ -86,11 +88,11 @@ def find_partitions(log):
     raise FileNotFoundError(
         f"{log}: there is no such file, nor a folder of click logs; readable "
         f"are {_READABLE}.")
-  for path in found:
+  for path, size in zip(found, files.of_each(files.size, found)):
     if not _format(path):
       raise ValueError(
           f"{path}: the ending must say the format; readable are {_READABLE}.")
-    if os.path.getsize(path) == 0:
+    if size == 0:
       raise ValueError(f"{path}: the file is empty; give a log with rows.")
   return [(path, _partition(os.path.relpath(
       os.path.dirname(path) or ".", root or "."))) for path in found]
@@ -150,14 +152,14 @@ def paths(log):
 
 
 def _files_in(entry):
-  if not os.path.isdir(entry):
+  if not files.is_folder(entry):
     return [entry]
   found = []
-  for name in sorted(os.listdir(entry)):
+  for name in files.names_in(entry):
     path = os.path.join(entry, name)
     if name.startswith(("_", ".")):
       continue
-    if not os.path.isdir(path):
+    if not files.is_folder(path):
       found += [path] if _format(name) else []
     elif "=" in name:
       found += _files_in(path)
@@ -214,14 +216,14 @@ def estimate_rows(log):
   """About how many rows a log has, judged by its size."""
   if is_table(log):
     return len(log)
-  rows = 0
-  for path in find_files(log):
-    ending, packing = batches_lib.split_ending(path)
-    if ending == ".parquet":
-      rows += _reading(path, lambda p=path: parquet.read_metadata(p).num_rows)
-    else:
-      rows += os.path.getsize(path) * (_PACKED if packing else 1) // _ROW_BYTES
-  return rows
+  return sum(files.of_each(_estimate_rows_in, find_files(log)))
+
+
+def _estimate_rows_in(path):
+  ending, packing = batches_lib.split_ending(path)
+  if ending == ".parquet":
+    return _reading(path, lambda: _metadata(path).num_rows)
+  return files.size(path) * (_PACKED if packing else 1) // _ROW_BYTES
 
 
 def stored_kinds(log, names):
@@ -243,7 +245,8 @@ def stored_kinds(log, names):
   elif is_table(log):
     found = [_kinds_of(log.schema, names)]
   else:
-    found = [_kinds_in(path, names) for path in find_files(log)]
+    found = files.of_each(
+        functools.partial(_kinds_in, names=names), find_files(log))
   stored = {}
   for name in names:
     kinds = {kind.get(name) for kind in found} - {_ANY}
@@ -258,7 +261,7 @@ def _kinds_in(path, names):
   if _format(path) is not _PARQUET:
     return {}
   return _kinds_of(
-      _reading(path, lambda: parquet.read_schema(path)), names)
+      _reading(path, lambda: _metadata(path).schema.to_arrow_schema()), names)
 
 
 def _kinds_of(schema, names):
@@ -429,13 +432,17 @@ def _series(series):
 
 
 def _parquet_names(path):
-  return parquet.read_schema(path).names
+  return _metadata(path).schema.to_arrow_schema().names
+
+
+def _metadata(path):
+  return parquet.read_metadata(files.source(path))
 
 
 def _parquet(path, names):
   # Read bit by bit: `pre_buffer` would hold the whole file, and without
   # `buffer_size` the columns of a row group are read as a whole.
-  with parquet.ParquetFile(path, pre_buffer=False,
+  with parquet.ParquetFile(files.source(path), pre_buffer=False,
                            buffer_size=_BUFFER_BYTES) as file:
     batches_lib.check_names(path, file.schema_arrow.names, names)
     start = 1

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from ultra_tfr import files
 from ultra_tfr import output
 from ultra_tfr.data.click_log import batches
 from ultra_tfr.data.click_log import schemas
@@ -92,12 +93,13 @@ def read_prepared(folder):
     raise ValueError(
         f"{path}: is no description of a prepared log ({error}), so it is "
         "damaged; prepare the log again.") from error
-  for shard in (os.path.join(folder, SHARDS, entry["file"])
-                for part in PARTS for entry in found["shards"][part]):
-    if not os.path.isfile(shard):
+  there = set(files.names_in(os.path.join(folder, SHARDS)))
+  for name in (entry["file"] for part in PARTS
+               for entry in found["shards"][part]):
+    if name not in there:
       raise ValueError(
-          f"{shard} is missing, though {path} names it; copy it anew, or "
-          "prepare the log again.")
+          f"{os.path.join(folder, SHARDS, name)} is missing, though {path} "
+          "names it; copy it anew, or prepare the log again.")
   schema = found["schema"]
   return ClickLog(
       None, LogColumns.from_config(schema["columns"]), schema["positions"],

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
+from ultra_tfr import files
 from ultra_tfr import output
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.data.click_log.batches import Rows
@@ -89,7 +90,7 @@ def read(path, num_numeric, num_texts, num_requests=None):
   """
   try:
     columns = {name: values.numpy() for name, values in _load(
-        path, num_numeric, num_texts).items()}
+        files.local(path), num_numeric, num_texts).items()}
     found = len(columns["size"])
     reason = "" if num_requests in (None, found) else (
         f"{found} requests, and not {num_requests}")
@@ -264,7 +265,8 @@ class Shards(requests_lib.LoggedLists):
     def generate():
       for shard, is_first, order in orders(
           self._counts, number, count, batch_size, seed):
-        yield self._shards[shard], self._counts[shard], is_first, order
+        yield (files.local(self._shards[shard]), self._counts[shard], is_first,
+               order)
 
     def load(path, num_requests, is_first, order):
       columns = self._columns(path)
@@ -297,7 +299,8 @@ class Shards(requests_lib.LoggedLists):
               num_parallel_calls=2)
 
     nothing = {name: values[:0]
-               for name, values in self._columns(self._shards[0]).items()}
+               for name, values in self._columns(
+                   files.local(self._shards[0])).items()}
     return tf.data.Dataset.from_generator(generate, output_signature=(
         tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64),
         tf.TensorSpec([], tf.bool), tf.TensorSpec([None], tf.int64))).map(

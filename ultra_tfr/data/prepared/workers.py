@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
+from ultra_tfr import files
 from ultra_tfr.data.click_log import grouping
 from ultra_tfr.data.click_log import reading
 from ultra_tfr.data.click_log import requests as requests_lib
@@ -105,8 +106,8 @@ def make_plan(log, columns, folder, rejected_folder, *, positions=None,
   reading.check_arguments(columns, None, positions, num_positions, max_items,
                           valid, test, max_rejected)
   columns.get_config()  # It goes to a file.
-  os.mkdir(os.path.join(folder, manifest.SHARDS))
-  os.makedirs(rejected_folder, exist_ok=True)
+  files.make_folder(os.path.join(folder, manifest.SHARDS))
+  files.make_folder(rejected_folder)
   opened = reading.open_log(log, columns, None, positions, separator,
                             null_values, decimal)
   opened.learn(log)

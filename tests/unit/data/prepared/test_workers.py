@@ -127,6 +127,25 @@ def test_a_prepared_log_is_the_log(paths, tmp_path, columns, options):
   assert _rejected(plan.rejected_folder) == expected
 
 
+@pytest.mark.parametrize("columns", [COLUMNS])
+def test_log_and_shards_may_be_elsewhere(paths, tmp_path, columns):
+  """By their addresses, of which no copy is read but of shards."""
+  folder = tmp_path / "out"
+  plan = workers.make_plan(
+      [f"file://{path}" for path in paths], columns, f"file://{folder}",
+      f"file://{folder}/rejected", max_rejected=.1)
+  prepared_logs.prepare(plan)
+  assert sorted(os.listdir(folder)) == ["manifest.json", "rejected", "shards"]
+  prepared = manifest.read_prepared(f"file://{folder}")
+  with read_click_log(paths, columns, max_rejected=.1) as log:
+    _check_is(log, prepared)
+    with read_click_log(plan.log, columns, max_rejected=.1) as same:
+      assert same.summary["rows"] == log.summary["rows"]
+    expected, found = (next(iter(part.parts["train"].dataset(8)))
+                       for part in (log, prepared))
+    np.testing.assert_array_equal(expected[1], found[1])
+
+
 def test_too_many_positions_are_harvested_from_a_sample(
     paths, tmp_path, monkeypatch):
   """The draws of each pair of positions would fill the memory of workers."""
