@@ -9,6 +9,8 @@ import ultra_tfr.compat  # noqa: I001  (first: it selects tf.keras)
 import pytest
 import tensorflow as tf
 
+import forked_calls
+
 # Their asserts then tell values, as those of tests do.
 pytest.register_assert_rewrite(
     "catalogue", "command_line", "em_tables")
@@ -33,6 +35,24 @@ def pytest_report_header():
 @pytest.fixture(autouse=True)
 def _seeds():
   tf.keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def eagerly():
+  """Trains without graphs: to trace one takes longer than a few steps."""
+  tf.config.run_functions_eagerly(True)
+  yield
+  tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="session")
+def plain_tensorflow(tmp_path_factory):
+  """Runs programs in processes that have TensorFlow, and nothing of ours."""
+  process = forked_calls.PlainTensorFlow(
+      tmp_path_factory.mktemp("programs"),
+      pathlib.Path(ultra_tfr.compat.__file__).parents[1])
+  yield process.run
+  process.close()
 
 
 @pytest.fixture(scope="session")

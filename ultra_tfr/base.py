@@ -234,8 +234,8 @@ class LearningLayer(tf.keras.layers.Layer):
   def _compile_update(self, averaging):
     """Compiles the M step, which is bound to the variables of this layer."""
     return tf.function(
-        functools.partial(self._update, averaging), autograph=False
-    ).get_concrete_function(tf.TensorSpec([3]))
+        functools.partial(self._update, averaging),
+        input_signature=[tf.TensorSpec([3])], autograph=False)
 
   def _update(self, averaging, rates):
     sums = self.take_sums()

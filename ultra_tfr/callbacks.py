@@ -181,11 +181,27 @@ class PropensityEM(tf.keras.callbacks.Callback):
             "of trust bias, or let them start anew with "
             "`PropensityEM(partial_restore=True)`.")
       updates.begin()
+    self._build_optimizer()
     restorers = [other for other in keras_guards.callbacks_of_fit(self.model)
                  if getattr(other, "restore_best_weights", False)]
     if restorers:
       keras_guards.call_last(self.model, _FollowBestWeights(
           [updates.layer for updates in self._updates], restorers))
+
+  def _build_optimizer(self):
+    """Makes the optimizer's variables.
+
+    Keras makes them in the first step, and traces the step again for that: with
+    a large loss each `fit` would begin with seconds of waiting for nothing.
+    """
+    model = self.model
+    # A step of the user's own may train other variables than the model's.
+    is_kerass = getattr(
+        model.train_step, "__func__", None) is tf.keras.Model.train_step
+    # Optimizers of `tf.keras.optimizers.legacy` have no `build`.
+    if is_kerass and model.built and hasattr(model.optimizer, "build"):
+      with model.distribute_strategy.scope():
+        model.optimizer.build(model.trainable_variables)
 
   def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:
     """Opens the gate again if a training step of an outer `fit` goes on."""

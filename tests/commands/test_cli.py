@@ -85,7 +85,7 @@ def _check_shape(written, dataset, runs, feedback, names, num_positions):
 @pytest.mark.smoke
 def test_demo(tmp_path):
   done = _run(
-      ["demo", "--steps", "40", "--validate_every", "20", "--train_queries",
+      ["demo", "--steps", "4", "--validate_every", "2", "--train_queries",
        "80", "--valid_queries", "20", "--test_queries", "20", "--json",
        "out.json", "--plot", "curves.png", "--seed", "3"], tmp_path)
   assert done.returncode == 0, done.stderr[-2000:]

@@ -486,7 +486,8 @@ def test_help(calls, name, flags):
     assert re.search(rf"^ *--(\[no\])?{flag}:", text, re.MULTILINE), flag
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("kind", [
+    signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_leaves_no_copy_of_the_log_behind(tmp_path, kind):
   """It stayed in the temporary folder, five times as large as the log."""
   (tmp_path / "tmp").mkdir()

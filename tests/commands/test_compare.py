@@ -176,14 +176,16 @@ def test_peers_run_on_clicks_like_any_method(calls):
 def test_peers_without_their_library(tmp_path):
   # Found before the real one: the command is called in this folder.
   (tmp_path / "xgboost.py").write_text("raise ImportError('gone')\n")
-  named = _run([*_TINY, "--methods=unbiased,xgboost-unbiased"], tmp_path)
-  assert named.returncode == 1
+  calls = Calls(tmp_path, {
+      "named": ["compare", *_TINY, "--methods=unbiased,xgboost-unbiased"],
+      # Ends before any run, after 'all' has been looked up.
+      "every": ["compare", *_TINY, "--json=no-such-folder/x.json"]})
+  assert calls.read("named", "status") == "1"
   assert "xgboost cannot be imported (gone); get it with: pip install" in (
-      named.stderr)
-  assert "Traceback" not in named.stderr and "runs, of" not in named.stdout
-  # Ends before any run, after 'all' has been looked up.
-  every = _run([*_TINY, "--json=no-such-folder/x.json"], tmp_path)
-  line, = every.stdout.splitlines()
+      calls.read("named", "err"))
+  assert "Traceback" not in calls.read("named", "err")
+  assert "runs, of" not in calls.read("named", "out")
+  line, = calls.read("every", "out").splitlines()
   assert line.startswith("Without ") and "xgboost-unbiased" in line
   assert line.endswith("pip install 'ultra_tfr[peers]'.")
 

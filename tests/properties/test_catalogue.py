@@ -13,7 +13,6 @@ import tensorflow_ranking as tfr
 from catalogue import CATALOGUE
 from catalogue import LAYERS
 from catalogue import LOSSES
-from catalogue import PAIRWISE
 from catalogue import PROPERTIES
 from catalogue import Outcome
 from catalogue import assert_same
@@ -24,19 +23,16 @@ from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 from ultra_tfr.metrics import on_ranking
 
-# Compiling is what takes time here. How it is always done, the rest is slow:
-# what XLA compiles has between it all of the code, and others are graphs.
-COMPILED = {
-    **dict.fromkeys(PAIRWISE, None),
-    **dict.fromkeys(("fixed", "contexts", "pairwise_trust_fixed", "paper_opt",
-                     "normalized"), "graph"),
-    **dict.fromkeys((
-        "ipw", "position_trust", "pairwise_trust_prior", "hinge", "precision",
-        "graded_one_head", "graded_three_heads", "inverse_propensity", "dla",
-        "ratios_capped", "product_click", "v4", "regression_em_trust",
-        "affine_learned", "signed_log", "numeric_features",
-        "on_ranking_MRRMetric", "counterfactual_ndcg",
-        "click_log_likelihood"), "jit")}
+# Compiling is what takes time here. These have between them all of the code,
+# and XLA compiles them always; with the slow tests each entry is compiled by
+# one way at least, and before a release by both.
+COMPILED_ALWAYS = (
+    "ipw", "position_trust", "graded_three_heads", "inverse_propensity", "dla",
+    "v4", "regression_em_trust", "signed_log", "numeric_features",
+    "on_ranking_MRRMetric", "counterfactual_ndcg", "click_log_likelihood")
+COMPILED_BY_XLA = (
+    *COMPILED_ALWAYS, "pairwise_trust_prior", "hinge", "precision",
+    "graded_one_head", "ratios_capped", "product_click", "affine_learned")
 # Wings that use the others and have nothing for `compile` and `fit` of users.
 _PROGRAMS = ("commands", "experiments", "fit_log", "pipeline")
 _KINDS = (tf.keras.losses.Loss, tf.keras.layers.Layer,
@@ -121,10 +117,15 @@ def test_order_and_padding_change_nothing(entry):
         key: values[lists] for key, values in items.items()}), expected, order)
 
 
+def _tier(entry, how):
+  """Marks of the test that compiles an entry by "graph" or "jit"."""
+  if how != ("jit" if entry.name in COMPILED_BY_XLA else "graph"):
+    return pytest.mark.release
+  return () if entry.name in COMPILED_ALWAYS else pytest.mark.slow
+
+
 @pytest.mark.parametrize("entry, how", [
-    pytest.param(entry, how, id=f"{entry.name}-{how}",
-                 marks=[] if how == COMPILED.get(entry.name, "graph") else
-                 [pytest.mark.slow])
+    pytest.param(entry, how, id=f"{entry.name}-{how}", marks=_tier(entry, how))
     for entry in CATALOGUE.values() if "compiled" not in entry.lacks
     for how in ("graph", "jit")])
 def test_compiled_equals_eager(entry, how):

@@ -19,7 +19,8 @@ def _result(entry, batch, metric, compiled=None):
   return entry.run(entry, batch, metric, compiled).totals["result"]
 
 
-@pytest.mark.parametrize("compiled", [None, "graph"])
+@pytest.mark.parametrize("compiled", [
+    None, pytest.param("graph", marks=pytest.mark.slow)])
 def test_scores_that_are_no_numbers_are_never_rewarded(entry, compiled):
   """Each item whose score is NaN had rank 1.
 

@@ -83,14 +83,6 @@ def names():
       "dataset": tf.data.Dataset.from_tensors((features, clicks)).repeat(2)}
 
 
-@pytest.fixture
-def eagerly():
-  """Trains without graphs: to trace one takes longer than a few steps."""
-  tf.config.run_functions_eagerly(True)
-  yield
-  tf.config.run_functions_eagerly(False)
-
-
 @pytest.mark.parametrize("code", _blocks("python"))
 @pytest.mark.usefixtures("eagerly")
 def test_code_runs(code):

@@ -31,16 +31,9 @@ def test_names_are_found():
   assert sum(len(_names(path)) for path in _FILES) > 50
 
 
-def _run(program, *words):
-  """Runs a program in a process that has imported nothing yet."""
-  done = subprocess.run([sys.executable, "-c", program, *words], check=False,
-                        capture_output=True, text=True, timeout=200)
-  assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_names_resolve():
+def test_names_resolve(plain_tensorflow, tmp_path):
   names = {f"{path}: {name}" for path in _FILES for name in _names(path)}
-  _run("""
+  done = plain_tensorflow("""
 import functools
 import sys
 import ultra_tfr
@@ -51,11 +44,12 @@ for line in sys.argv[1:]:
   except AttributeError:
     missing.append(line)
 assert not missing, missing
-""", *sorted(names))
+""", tmp_path, *sorted(names))
+  assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_heavy_parts_load_on_first_use():
-  _run("""
+  done = subprocess.run([sys.executable, "-c", """
 import sys
 import ultra_tfr
 parts = ("data", "evaluation", "experiments", "fit_log", "pipeline",
@@ -68,4 +62,5 @@ for part in parts:
   getattr(ultra_tfr, part)
 import ultra_tfr.counterfactual_metrics
 assert ultra_tfr.counterfactual_metrics is ultra_tfr.metrics
-""")
+"""], check=False, capture_output=True, text=True, timeout=200)
+  assert done.returncode == 0, done.stderr[-2000:]

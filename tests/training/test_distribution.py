@@ -19,22 +19,44 @@ from worker_program import SCENARIOS
 LISTS = 8
 
 
-@pytest.fixture(scope="module")
-def mirrored(tmp_path_factory):
-  """What two replicas of one process have after their training."""
-  folder = tmp_path_factory.mktemp("mirrored")
+# One with plain steps, and one with several in an execution.
+FEW = ("none", "several_steps")
+
+
+def _train_on_two_replicas(folder, scenarios):
   process_groups.run(
       [[worker_program.__file__, "--strategy=mirrored",
-        f"--out={folder / 'out.npz'}", f"--scenarios={','.join(SCENARIOS)}"]],
+        f"--out={folder / 'out.npz'}", f"--scenarios={','.join(scenarios)}"]],
       folder)
   return dict(np.load(folder / "out.npz"))
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory):
+  """What two replicas of one process have after their training."""
+  return _train_on_two_replicas(tmp_path_factory.mktemp("mirrored"), FEW)
+
+
+@pytest.mark.parametrize("scenario", FEW)
 @pytest.mark.smoke
 def test_two_replicas_train_as_one_device(mirrored, scenario):
   """Users' variables that change in a replica failed, or did not add up."""
   worker_program.assert_as_one_device(mirrored, scenario)
+
+
+@pytest.fixture(scope="module")
+def mirrored_others(tmp_path_factory):
+  """The same of the other scenarios."""
+  return _train_on_two_replicas(
+      tmp_path_factory.mktemp("others"), sorted({*SCENARIOS} - {*FEW}))
+
+
+@pytest.mark.parametrize("scenario", sorted({*SCENARIOS} - {*FEW}))
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_two_replicas_train_as_one_device_in_other_ways(
+    mirrored_others, scenario):
+  worker_program.assert_as_one_device(mirrored_others, scenario)
 
 
 def test_the_replicas_get_what_the_phases_are_named_for(mirrored):
@@ -103,6 +125,7 @@ def _make_model(bias, heads=2, learning_rate=.1, jit_compile=False,
 
 @pytest.mark.parametrize("trust_bias, heads", [
     (None, 2), pytest.param("pairwise", 3, marks=pytest.mark.slow)])
+@pytest.mark.smoke
 def test_xla_changes_nothing(trust_bias, heads):
   """Losses that select items have sizes that XLA cannot compile."""
   results = []
@@ -130,7 +153,8 @@ def set_policy():
 
 
 @pytest.mark.parametrize("name, jit_compile", [
-    ("float16", False), ("bfloat16", True)])
+    ("float16", False),
+    pytest.param("bfloat16", True, marks=pytest.mark.slow)])
 def test_mixed_precision_keeps_float32_statistics(
     set_policy, name, jit_compile):
   thetas = []
@@ -170,7 +194,8 @@ class _Watch(tf.keras.callbacks.Callback):
         self.model.train_function.experimental_get_tracing_count())
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [
+    False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_compiled_step_sees_each_theta(jit_compile):
   """What a user's callback changed did not reach a step traced before it.
 

@@ -23,9 +23,11 @@ def _words(line):
   return re.sub(r"[\d. ]+", "#", line.strip())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["custom_loop", "drop_in_loss", "click_log", "distributed"])
+@pytest.mark.parametrize("name", [
+    *(pytest.param(name, marks=pytest.mark.slow)
+      for name in ("custom_loop", "drop_in_loss")),
+    *(pytest.param(name, marks=pytest.mark.release)
+      for name in ("click_log", "distributed"))])
 def test_the_output_is_that_of_the_docstring(name, tmp_path):
   """When a default changed, the figures in docstrings stayed the old ones."""
   path = _EXAMPLES / f"{name}.py"

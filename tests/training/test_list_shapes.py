@@ -52,7 +52,9 @@ def test_lists_of_any_length(jit_compile):
   assert curves[0].std() > .01
 
 
-@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("heads", [
+    1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("eagerly")
 def test_fit_and_metrics_on_ragged_lists(heads):
   """Ragged inputs and labels must train as the padded ones do."""
   features, clicks = _lists()
@@ -78,6 +80,7 @@ def test_fit_and_metrics_on_ragged_lists(heads):
     np.testing.assert_allclose(ragged, padded, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_training_does_not_depend_on_the_order_of_items():
   """Another order of the rows gave another model."""
   rng = np.random.default_rng(0)

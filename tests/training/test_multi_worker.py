@@ -57,7 +57,7 @@ def _numbers(printed):
   return [float(ndcg), *map(float, curve.split())]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_example(tmp_path):
   command = [str(EXAMPLE), *SMALL, f"--export_to={tmp_path / 'model'}"]
   one, = process_groups.run([[*command, "--logical_devices=2"]], tmp_path)

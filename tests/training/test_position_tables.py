@@ -30,8 +30,8 @@ LOSSES = {
 }
 # What one layer shows in `fit` the others show in the slow tests.
 everything = pytest.mark.parametrize("name", [
-    name if name == "dla" else pytest.param(name, marks=pytest.mark.slow)
-    for name in LOSSES])
+    "dla", pytest.param("tower", marks=pytest.mark.slow),
+    pytest.param("ratios", marks=pytest.mark.release)])
 
 
 def make_data(num_lists=48, seed=0):
@@ -67,6 +67,7 @@ def assert_same_state(layer, expected, rtol=0.0, atol=0.0):
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_tables_move_and_validation_never_reaches_them(name):
   states = []
   for validation in (None, make_data(num_lists=16, seed=1)):
@@ -81,6 +82,7 @@ def test_tables_move_and_validation_never_reaches_them(name):
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_evaluation_by_a_callback_of_the_user(name):
   other, states = make_data(seed=1), []
   for evaluates in (False, True):
@@ -96,6 +98,7 @@ def test_evaluation_by_a_callback_of_the_user(name):
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_logs(name):
   model, layer = make_model(name)
   starts = layer.curves()
@@ -123,6 +126,7 @@ def test_share_of_clipped_weight():
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_contexts(name):
   features, packed = make_data(200)
   contexts = np.arange(200) % 2
@@ -175,7 +179,10 @@ def test_steps_per_execution_loses_no_sums(name):
         totals[1]["tables"], totals[0]["tables"], rtol=1e-4, atol=1e-4)
 
 
-@everything
+@pytest.mark.parametrize("name", [
+    pytest.param("dla", marks=pytest.mark.slow),
+    *(pytest.param(name, marks=pytest.mark.release)
+      for name in ("ratios", "tower"))])
 def test_compiled_fit_equals_plain_fit(name):
   results = []
   for jit_compile in (False, True):
@@ -188,6 +195,7 @@ def test_compiled_fit_equals_plain_fit(name):
 
 @everything
 @pytest.mark.parametrize("path", ["weights", "model.weights.h5"])
+@pytest.mark.usefixtures("eagerly")
 def test_weights_bring_the_tables_back(name, path, tmp_path):
   model, layer = make_model(name)
   fit(model, make_data())
@@ -201,6 +209,7 @@ def test_weights_bring_the_tables_back(name, path, tmp_path):
 
 @everything
 @pytest.mark.parametrize("path", ["saved_model", "model.keras"])
+@pytest.mark.usefixtures("eagerly")
 def test_a_saved_model_brings_the_tables_back(name, path, tmp_path):
   features, feedback = make_data()
   model, layer = make_model(name)
@@ -221,6 +230,7 @@ def test_a_saved_model_brings_the_tables_back(name, path, tmp_path):
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_a_second_fit_goes_on(name):
   model, layer = make_model(name)
   fit(model, make_data())
@@ -257,6 +267,7 @@ def test_overflow(name):
 
 
 @everything
+@pytest.mark.usefixtures("eagerly")
 def test_nothing_to_learn_from(name):
   features, feedback = make_data(8)
   feedback[..., 0] = 0

@@ -208,6 +208,7 @@ def _validations(monkeypatch, task, values):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_the_best_before_the_end_stays_the_best(task, monkeypatch, tmp_path):
   first = _validations(monkeypatch, task, [0.9, None])
   with pytest.raises(_Killed):
@@ -226,6 +227,7 @@ def test_the_best_before_the_end_stays_the_best(task, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_validation_that_was_counted_is_not_counted_again(
     task, monkeypatch, tmp_path):
   # The end comes between what `KeepBest` writes and the backup.
@@ -247,6 +249,7 @@ def test_a_validation_that_was_counted_is_not_counted_again(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_a_method_with_another_layer_resumes_too(task, monkeypatch, tmp_path):
   real = tf.keras.callbacks.BackupAndRestore.on_epoch_end
 
@@ -269,6 +272,7 @@ def test_a_method_with_another_layer_resumes_too(task, monkeypatch, tmp_path):
       found.examination, expected.examination, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_after_the_last_step_nothing_is_trained_again(
     task, monkeypatch, tmp_path, capsys):
   whole = run.run("unbiased", task, _SETTINGS)
@@ -402,6 +406,7 @@ def killed_folder(task, tmp_path_factory):
 @pytest.mark.parametrize("pattern", [
     "best.npz", "backup/**/checkpoint", "backup/**/*.index",
     "backup/**/*.data-*"])
+@pytest.mark.usefixtures("eagerly")
 def test_a_damaged_backup_is_told_by_one_sentence(
     task, killed_folder, tmp_path, pattern, damage):
   """It ended in a traceback, or in a training that began anew by half."""

@@ -17,7 +17,6 @@ from ultra_tfr.losses import InversePropensityLoss
 from ultra_tfr.losses import UnbiasedPairwiseLoss
 
 NUM_POSITIONS = 4
-TRUST = ("position", "pairwise")
 WHOLE = (".keras", "_saved_model")
 PARTS = ("_weights", ".weights.h5", "_checkpoint-1")
 
@@ -47,33 +46,31 @@ def state(model, bias):
   return state
 
 
-for trust in ("position", "pairwise"):
-  for kind in (".keras", "_saved_model"):
-    model = tf.keras.models.load_model(f"{trust}{kind}")
-    assert isinstance(model.loss, UnbiasedPairwiseLoss)
-    bias = model.loss.position_bias
-    np.savez(f"{trust}{kind}.npz", **state(model, bias))
-    if trust == "position":
-      fit(model)
-      assert model.loss.position_bias is bias
-      np.savez(f"{kind}.more.npz", **state(model, bias))
-  for kind in ("_weights", ".weights.h5", "_checkpoint-1"):
-    tf.keras.utils.set_random_seed(1)
-    bias = PositionBias(4, trust_bias=trust)
-    model = scorers.build_model(3, num_heads=2, hidden_units=[4])
-    model.compile("adam", UnbiasedPairwiseLoss(bias))
-    PropensityEM().set_model(model)
-    # HDF5 files fill what is there, and an optimizer is empty at first.
-    model.optimizer.build(model.trainable_variables)
-    if kind == "_checkpoint-1":
-      checkpoint = tf.train.Checkpoint(model=model)
-      checkpoint.restore(f"{trust}{kind}").assert_existing_objects_matched()
-    else:
-      model.load_weights(f"{trust}{kind}")
-    np.savez(f"{trust}{kind}.npz", **state(model, bias))
-    if trust == "position":
-      fit(model)
-      np.savez(f"{kind}.more.npz", **state(model, bias))
+trust = sys.argv[1]
+for kind in (".keras", "_saved_model"):
+  model = tf.keras.models.load_model(f"{trust}{kind}")
+  assert isinstance(model.loss, UnbiasedPairwiseLoss)
+  bias = model.loss.position_bias
+  np.savez(f"{kind}.npz", **state(model, bias))
+  fit(model)
+  assert model.loss.position_bias is bias
+  np.savez(f"{kind}.more.npz", **state(model, bias))
+for kind in ("_weights", ".weights.h5", "_checkpoint-1"):
+  tf.keras.utils.set_random_seed(1)
+  bias = PositionBias(4, trust_bias=trust)
+  model = scorers.build_model(3, num_heads=2, hidden_units=[4])
+  model.compile("adam", UnbiasedPairwiseLoss(bias))
+  PropensityEM().set_model(model)
+  # HDF5 files fill what is there, and an optimizer is empty at first.
+  model.optimizer.build(model.trainable_variables)
+  if kind == "_checkpoint-1":
+    checkpoint = tf.train.Checkpoint(model=model)
+    checkpoint.restore(f"{trust}{kind}").assert_existing_objects_matched()
+  else:
+    model.load_weights(f"{trust}{kind}")
+  np.savez(f"{kind}.npz", **state(model, bias))
+  fit(model)
+  np.savez(f"{kind}.more.npz", **state(model, bias))
 """
 
 
@@ -103,37 +100,49 @@ def _state(model, bias):
   return state
 
 
+def _save(folder, trust):
+  """Saves the weights of a model that was trained a little.
+
+  Returns:
+    The model and its bias layer.
+  """
+  model, bias = _model(trust)
+  _fit(model)
+  for kind in PARTS[:2]:
+    model.save_weights(str(folder / f"{trust}{kind}"))
+  tf.train.Checkpoint(model=model).save(str(folder / f"{trust}_checkpoint"))
+  return model, bias
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-  """The folder, and the states when saved and after more training."""
-  folder, states = tmp_path_factory.mktemp("saved"), {}
-  np.savez(folder / "data.npz", **dict(zip(("features", "feedback"), _data())))
-  for trust in (*TRUST, None):
-    model, bias = _model(trust)
-    _fit(model)
-    path = str(folder / str(trust))
-    for kind in WHOLE if trust else ():
-      model.save(f"{path}{kind}")
-    for kind in PARTS[:2]:
-      model.save_weights(f"{path}{kind}")
-    tf.train.Checkpoint(model=model).save(f"{path}_checkpoint")
-    states[trust] = _state(model, bias)
-    if trust == "position":
-      _fit(model)
-      states["more"] = _state(model, bias)
-  return folder, states
+  """A folder of weights, and the states when saved by kind of trust bias."""
+  folder = tmp_path_factory.mktemp("saved")
+  return folder, {
+      trust: _state(*_save(folder, trust)) for trust in ("pairwise", None)}
 
 
 @pytest.fixture(scope="module")
-def loaded(saved):
-  """The same, after another process has loaded all of it."""
-  folder, states = saved
+def loaded(request, tmp_path_factory):
+  """A folder, and states of a model when saved and after more training.
+
+  Another process has loaded all that is in the folder, whole models too, and
+  written what it found.
+  """
+  folder, trust = tmp_path_factory.mktemp("loaded"), request.param
+  np.savez(folder / "data.npz", **dict(zip(("features", "feedback"), _data())))
+  model, bias = _save(folder, trust)
+  for kind in WHOLE:
+    model.save(str(folder / f"{trust}{kind}"))
+  states = [_state(model, bias)]
+  _fit(model)
+  states.append(_state(model, bias))
   environment = {**os.environ, "PYTHONHASHSEED": "7"}
   done = subprocess.run(
-      [sys.executable, "-c", _LOAD], cwd=folder, env=environment,
+      [sys.executable, "-c", _LOAD, trust], cwd=folder, env=environment,
       capture_output=True, text=True, timeout=900, check=False)
   assert done.returncode == 0, done.stderr[-3000:]
-  return folder, states
+  return folder, *states
 
 
 def _assert_same(path, expected, **tolerance):
@@ -145,22 +154,23 @@ def _assert_same(path, expected, **tolerance):
       np.testing.assert_allclose(found[name], value, err_msg=name, **allowed)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("loaded", [
+    pytest.param("position", marks=pytest.mark.slow),
+    pytest.param("pairwise", marks=pytest.mark.release)], indirect=True)
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
-@pytest.mark.parametrize("trust", TRUST)
 @pytest.mark.smoke
-def test_a_fresh_process_has_the_propensities(loaded, trust, kind):
-  folder, states = loaded
-  assert np.ptp(states[trust]["examination:0"]) > .01
-  assert states[trust]["num_updates:0"] == 4
-  _assert_same(folder / f"{trust}{kind}.npz", states[trust], rtol=0)
+def test_a_fresh_process_has_the_propensities(loaded, kind):
+  folder, expected, _ = loaded
+  assert np.ptp(expected["examination:0"]) > .01
+  assert expected["num_updates:0"] == 4
+  _assert_same(folder / f"{kind}.npz", expected, rtol=0)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loaded", ["position"], indirect=True)
 @pytest.mark.parametrize("kind", WHOLE + PARTS)
 def test_training_goes_on_in_a_fresh_process(loaded, kind):
-  folder, states = loaded
-  expected = states["more"]
+  folder, _, expected = loaded
   assert expected["num_updates:0"] == 8
   if kind == "_saved_model":
     # Keras gives its optimizer a new start; propensities go on all the same.

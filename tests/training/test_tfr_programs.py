@@ -72,9 +72,9 @@ def test_the_attention_to_other_documents(load, tmp_path, capsys):
   _check(tmp_path / "export", capsys, "tensorflow/serving/predict")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("use_pipeline, path", [
-    (False, "export"), (True, "export/latest_model")])
+    pytest.param(False, "export", marks=pytest.mark.slow),
+    pytest.param(True, "export/latest_model", marks=pytest.mark.release)])
 def test_ragged_documents(load, tmp_path, capsys, use_pipeline, path):
   _run(load, "antique_ragged", tmp_path, use_pipeline=use_pipeline,
        hidden_layer_dims=[16], vocab_size=70, num_valid_steps=1)

@@ -47,6 +47,7 @@ def test_validation_never_reaches_the_estimates():
   assert_same_state(biases[1], state(biases[0]), rtol=0)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_evaluation_and_prediction_change_nothing():
   train, other = make_data(), make_data(num_lists=16, seed=1)
   bias = PositionBias(NUM_POSITIONS, trust_bias=None)
@@ -62,6 +63,7 @@ def test_evaluation_and_prediction_change_nothing():
 
 
 @pytest.mark.parametrize("when", ["on_train_batch_end", "on_epoch_end"])
+@pytest.mark.usefixtures("eagerly")
 def test_evaluation_by_a_callback_of_the_user(when):
   # Keras tells such an evaluation to none of the callbacks of `fit`.
   other = make_data(num_lists=16, seed=1)
@@ -81,7 +83,8 @@ def test_evaluation_by_a_callback_of_the_user(when):
     # Click rates are sums of counts: what is lost or counted twice shows.
     ("click_rate", {"warmup": 100}, 1e-3),
     # Five batches see the theta of the first of them, hence no equality.
-    (.9, {"averaging": "parameters"}, .02)])
+    pytest.param(.9, {"averaging": "parameters"}, .02,
+                 marks=pytest.mark.slow)])
 def test_steps_per_execution_loses_no_sums(initial, callback, tolerance):
   data, results = make_data(num_lists=80), []
   for steps in (1, 5):
@@ -102,6 +105,7 @@ def test_steps_per_execution_with_a_rest():
   assert bias.num_updates.numpy() == 6  # 3 batches an epoch.
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_loss_in_a_dict_of_outputs():
   features, feedback = make_data(num_lists=8)
   inputs = tf.keras.Input([NUM_POSITIONS, 3])
@@ -144,6 +148,7 @@ def test_logs_reach_history_csv_and_tensorboard(max_weight, tmp_path):
   assert {f"epoch_{name}" for name in names} <= tags
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_warm_up_takes_the_click_rates():
   data = make_data()
   clicks, positions = data[1][..., 0], data[1][..., 1]
@@ -184,22 +189,6 @@ def test_a_position_without_observations_stays():
     assert bias.examination.numpy()[0, 0] > .5 > bias.examination.numpy()[0, 1]
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("trust_bias", [
-    None, pytest.param("pairwise", marks=pytest.mark.slow)])
-def test_compiled_fit_equals_plain_fit(trust_bias):
-  data, results = make_data(), []
-  for jit_compile in (False, True):
-    bias = PositionBias(NUM_POSITIONS, trust_bias=trust_bias)
-    heads = 3 if trust_bias else 1
-    model = make_model(bias, heads=heads, jit_compile=jit_compile)
-    history = fit(model, data, epochs=2)
-    results.append(
-        [history["loss"], *model.get_weights()[:6], *state(bias)])
-  for plain, compiled in zip(*results):
-    np.testing.assert_allclose(plain, compiled, rtol=1e-4, atol=1e-4)
-
-
 @pytest.fixture
 def mixed_float16():
   before = tf.keras.mixed_precision.global_policy()
@@ -209,6 +198,7 @@ def mixed_float16():
 
 
 @pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.usefixtures("eagerly")
 def test_mixed_precision(heads, mixed_float16):
   features, feedback = make_data()
   feedback[..., 0] *= 7e4  # More than half precision can hold.
@@ -294,6 +284,7 @@ def test_a_forgotten_callback_is_noticed_in_a_custom_loop():
   assert bias.num_updates.numpy() == 1
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_no_warning_where_nothing_is_forgotten():
   data = make_data(num_lists=8)
   with warnings.catch_warnings(record=True) as caught:
@@ -338,6 +329,7 @@ def test_a_model_without_our_loss(loss):
     fit(model, make_data(), [PropensityEM()])
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_overflow_is_told():
   """Nobody was told of items beyond the last position."""
   features = np.random.default_rng(0).normal(size=[4, 5, 1])
@@ -364,6 +356,7 @@ def test_overflow_is_told():
   assert "3 positions are left out (8 in one batch); raise" in told["mask"][0]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_overflow_of_contexts_warns():
   features, feedback = make_data(num_lists=8)
   packed = pack_feedback(
@@ -376,6 +369,7 @@ def test_overflow_of_contexts_warns():
     assert history[f"examination_context_{context}_1"] == [1.]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_lists_of_one_item_are_warned_of_once():
   """A loss stuck at exactly 0: each list had one item, and nothing said so."""
   model = linear_model()

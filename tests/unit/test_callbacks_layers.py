@@ -90,6 +90,7 @@ def _two_tasks():
 @pytest.mark.parametrize("make_callbacks", [
     lambda layers: [PropensityEM()],
     lambda layers: [PropensityEM(layer) for layer in layers]])
+@pytest.mark.usefixtures("eagerly")
 def test_two_bias_layers_in_one_model(make_callbacks):
   """The second one stayed where it started, and no log told of the first."""
   model, layers, losses = _two_tasks()
@@ -121,6 +122,7 @@ def test_layers_of_one_name_are_refused():
 @pytest.mark.parametrize("wrap", [
     _Sum, lambda loss: _Sum(_Sum(loss)), lambda loss: {"a": _Sum(loss)},
     lambda loss: {"a": loss, "b": "mse"}])
+@pytest.mark.usefixtures("eagerly")
 def test_a_loss_inside_another_one_is_found(wrap):
   """`PropensityEM` said that the model has no loss that learns."""
   bias = _bias("bias", logged_order_weight=1.)
@@ -137,6 +139,7 @@ def test_a_loss_inside_another_one_is_found(wrap):
 
 
 @pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.usefixtures("eagerly")
 def test_losses_of_ones_own_train_step(count, tmp_path):
   """The layer was given, and refused since `compile` had no loss.
 
@@ -181,6 +184,7 @@ class _Worse(tf.keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.usefixtures("eagerly")
 def test_propensities_are_those_of_the_epoch_that_is_restored(is_last):
   """They were those of the last epoch, and the ranker that of the best."""
   bias = _bias("bias")

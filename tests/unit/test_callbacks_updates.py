@@ -93,6 +93,7 @@ def test_batches_that_are_not_finite_are_told_once():
     (9, [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]),
     # Executions of two steps.
     (1, [1, 3, 4], [2, 4, 5]), (3, [1, 3, 4], [0, 4, 4])])
+@pytest.mark.usefixtures("eagerly")
 def test_update_every(update_every, ends, expected):
   bias = PositionBias(NUM_POSITIONS)
   loss = UnbiasedPairwiseLoss(bias)

@@ -40,15 +40,13 @@ def _run(code, tmp_path, **environment):
       capture_output=True, text=True, timeout=120)
 
 
-def _assert_works(code, tmp_path, **environment):
-  result = _run(code, tmp_path, **environment)
+def _assert_works(result):
   assert result.returncode == 0, result.stderr
   assert result.stdout.endswith("ok\n")
 
 
-def _error(code, tmp_path, **environment):
-  """Returns the one line of the ImportError that the code must end in."""
-  result = _run(code, tmp_path, **environment)
+def _error(result):
+  """Returns the one line of the ImportError that a process must end in."""
   assert result.returncode == 1, result.stdout
   last = result.stderr.strip().splitlines()[-1]
   assert last.startswith("ImportError: ultra_tfr expects "), result.stderr
@@ -57,7 +55,7 @@ def _error(code, tmp_path, **environment):
 
 @pytest.mark.smoke
 def test_fresh_import(tmp_path):
-  _assert_works("import ultra_tfr.compat" + _USES_TFR, tmp_path)
+  _assert_works(_run("import ultra_tfr.compat" + _USES_TFR, tmp_path))
 
 
 @pytest.mark.slow
@@ -66,17 +64,16 @@ def test_import_twice_and_preset(tmp_path):
   code = ("import ultra_tfr.compat as compat\n"
           "compat.ensure_tfr_importable()" + _USES_TFR)
   preset = {"TF_USE_LEGACY_KERAS": "True"} if _KERAS_3 else {}
-  _assert_works(code, tmp_path, **preset)
+  _assert_works(_run(code, tmp_path, **preset))
 
 
 @pytest.mark.smoke
-def test_tensorflow_first_with_keras_untouched(tmp_path):
-  _assert_works("import tensorflow\nimport ultra_tfr.compat" + _USES_TFR,
-                tmp_path)
+def test_tensorflow_first_with_keras_untouched(plain_tensorflow, tmp_path):
+  _assert_works(plain_tensorflow(
+      "import tensorflow\nimport ultra_tfr.compat" + _USES_TFR, tmp_path))
 
 
-@pytest.mark.slow
-def test_tensorflow_first_then_import_from_keras(tmp_path):
+def test_tensorflow_first_then_import_from_keras(plain_tensorflow, tmp_path):
   code = """
 import tensorflow as tf
 import ultra_tfr.compat
@@ -86,13 +83,14 @@ assert layers.Dense.__module__.startswith("{}"), layers.Dense.__module__
 assert layers.Dense is tf.keras.layers.Dense
 print("ok")
 """.format("tf_keras" if _KERAS_3 else "keras")
-  _assert_works(code, tmp_path)
+  _assert_works(plain_tensorflow(code, tmp_path))
 
 
 @pytest.mark.slow
 @needs_keras_3
 def test_standalone_keras_3_may_come_first(tmp_path):
-  _assert_works("import keras\nimport ultra_tfr.compat" + _USES_TFR, tmp_path)
+  _assert_works(_run(
+      "import keras\nimport ultra_tfr.compat" + _USES_TFR, tmp_path))
 
 
 @needs_keras_3
@@ -100,16 +98,17 @@ def test_standalone_keras_3_may_come_first(tmp_path):
     "import tensorflow as tf; tf.keras.Model",
     "from tensorflow.keras import layers",
 ])
-def test_a_loaded_keras_3_is_an_import_error(use, tmp_path):
+def test_a_loaded_keras_3_is_an_import_error(use, plain_tensorflow, tmp_path):
   """Users' models of Keras 3 were refused late, far from the wrong import."""
-  message = _error(f"{use}\nimport ultra_tfr.compat", tmp_path)
+  message = _error(
+      plain_tensorflow(f"{use}\nimport ultra_tfr.compat", tmp_path))
   assert "Keras 3 is already loaded" in message
   assert "import ultra_tfr before anything that uses tf.keras" in message
 
 
 @needs_keras_3
-def test_failure_leaves_the_environment_alone(tmp_path):
-  _assert_works("""
+def test_failure_leaves_the_environment_alone(plain_tensorflow, tmp_path):
+  _assert_works(plain_tensorflow("""
 import os
 import tensorflow as tf
 tf.keras.Model
@@ -118,14 +117,14 @@ try:
 except ImportError:
   assert "TF_USE_LEGACY_KERAS" not in os.environ
   print("ok")
-""", tmp_path)
+""", tmp_path))
 
 
 @needs_keras_3
 @pytest.mark.parametrize("first", ["", "import tensorflow\n"])
 def test_environment_asks_for_keras_3(first, tmp_path):
-  message = _error(
-      f"{first}import ultra_tfr.compat", tmp_path, TF_USE_LEGACY_KERAS="0")
+  message = _error(_run(
+      f"{first}import ultra_tfr.compat", tmp_path, TF_USE_LEGACY_KERAS="0"))
   assert "TF_USE_LEGACY_KERAS is '0'" in message
   assert "unset it or set it to '1'" in message
 
@@ -139,7 +138,7 @@ importlib.util.find_spec = (
     lambda name, *rest: None if name == "tf_keras" else found(name, *rest))
 import ultra_tfr.compat
 """
-  message = _error(code, tmp_path)
+  message = _error(_run(code, tmp_path))
   major_minor = ".".join(tf.__version__.split(".")[:2])
   assert f"pip install 'tf-keras=={major_minor}.*'" in message
 
@@ -152,7 +151,7 @@ def missing(name):
 importlib.metadata.version = missing
 import ultra_tfr.compat
 """
-  assert "install ultra_tfr with pip" in _error(code, tmp_path)
+  assert "install ultra_tfr with pip" in _error(_run(code, tmp_path))
 
 
 @needs_keras_3
@@ -178,11 +177,11 @@ def test_eval_metric_works():
 
 @pytest.mark.skipif(_KERAS_3, reason="TensorFlow >= 2.16 needs the variable")
 def test_old_tensorflow_is_left_alone(tmp_path):
-  _assert_works("""
+  _assert_works(_run("""
 import os
 import ultra_tfr.compat
 assert "TF_USE_LEGACY_KERAS" not in os.environ
 import tensorflow as tf
 assert hasattr(tf.estimator, "EstimatorSpec")
 print("ok")
-""", tmp_path)
+""", tmp_path))

@@ -94,7 +94,8 @@ def test_what_does_not_fit(inner, bias, message):
 
 
 @pytest.mark.parametrize("heads, bias", [
-    (1, None), (2, None), pytest.param(5, "auto", marks=pytest.mark.slow)])
+    (1, None), pytest.param(2, None, marks=pytest.mark.slow),
+    pytest.param(5, "auto", marks=pytest.mark.slow)])
 def test_em_finds_the_curve_in_fit(heads, bias):
   """Under the callback alone, with and without heads for relevance."""
   rng = np.random.default_rng(0)

@@ -54,6 +54,7 @@ def _model(name, loss):
     pytest.param(name, feedback, marks=pytest.mark.slow if number else ())
     for name, method in methods.METHODS.items()
     for number, feedback in enumerate(method.feedback)])
+@pytest.mark.usefixtures("eagerly")
 def test_every_method_trains(name, feedback):
   loss, layer, callbacks = _build(name, feedback)
   method, model = methods.find(name), _model(name, loss)

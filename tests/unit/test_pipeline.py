@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 import pathlib
 import subprocess
 import sys
@@ -293,12 +292,11 @@ def test_the_logged_order_is_followed_by_held_out_feedback(files, tmp_path):
     _pipeline(files, tmp_path, position_bias=guarded).train_and_validate()
 
 
-def _serve(path, arrays):
+def _serve(plain_tensorflow, path, arrays):
   """Scores of both signatures, in a process that has TensorFlow only."""
   np.savez(path / "in.npz", **arrays)
-  subprocess.run([sys.executable, "-c", _SERVE, str(path)], check=True,
-                 env={**os.environ, "TF_USE_LEGACY_KERAS": "0",
-                      "PYTHONPATH": ""}, cwd=path)
+  done = plain_tensorflow(_SERVE, path, str(path), TF_USE_LEGACY_KERAS="0")
+  assert done.returncode == 0, done.stderr[-2000:]
   with np.load(path / "out.npz") as out:
     return dict(out)
 
@@ -330,7 +328,7 @@ for name in ("ultra_tfr", "tensorflow_ranking", "tf_keras"):
 
 
 @pytest.mark.smoke
-def test_serving_needs_only_tensorflow(trained, files, tmp_path):
+def test_serving_needs_only_tensorflow(trained, plain_tensorflow, tmp_path):
   """Users' exports took ELWC only, or had lost the names of their inputs.
 
   Both signatures, of ELWC and of tensors, give the model's own scores.
@@ -357,9 +355,9 @@ def test_serving_needs_only_tensorflow(trained, files, tmp_path):
   columns["x"] = np.pad(columns["x"], [(0, 0), (0, 3), (0, 0)])
   padded = np.pad(mask, [(0, 0), (0, 3)])
   topic = bare.context["topic"][:, np.newaxis]
-  out = _serve(path, {**columns, "topic": topic, "mask": padded,
-                      "lists": str(tmp_path / "bare"),
-                      "items": str(tmp_path / "examples")})
+  out = _serve(plain_tensorflow, path, {
+      **columns, "topic": topic, "mask": padded,
+      "lists": str(tmp_path / "bare"), "items": str(tmp_path / "examples")})
   expected = run.model({**columns, "topic": topic, "mask": padded})[
       ..., 0].numpy()[:, :size]
   assert np.std(expected[mask]) > .01
@@ -449,6 +447,7 @@ def _of_arrays(model, folder):
       functools.partial(PositionBias, 3))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_datasets_of_ones_own(tmp_path):
   """The epoch ended in "no attribute 'lost_feedback'"."""
   inputs = tf.keras.Input([3, 2], name="x")

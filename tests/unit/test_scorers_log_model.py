@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -239,23 +237,27 @@ np.save(f"{folder}/loaded.npy", model(
 """
 
 
-def _run(code, folder):
-  done = subprocess.run([sys.executable, "-c", code, str(folder)],
-                        capture_output=True, text=True, check=False)
-  assert done.returncode == 0, done.stderr[-2000:]
+@pytest.fixture
+def run(plain_tensorflow, tmp_path):
+  """Runs a program that is given the folder of the test."""
+  def run_program(code):
+    done = plain_tensorflow(code, tmp_path, str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+  return run_program
 
 
-def test_a_model_is_loaded_elsewhere(log, batch, tmp_path):
+def test_a_model_is_loaded_elsewhere(log, batch, run, tmp_path):
   model = scorers.build_log_model(log.statistics, 2, [4])
   model.save(tmp_path / "model.keras")
   np.save(tmp_path / "numeric.npy", batch.numeric)
   np.save(tmp_path / "texts.npy", batch.texts.astype(str))
-  _run(_KERAS, tmp_path)
+  run(_KERAS)
   np.testing.assert_allclose(np.load(tmp_path / "loaded.npy"),
                              model(_inputs(batch)), rtol=1e-6)
 
 
-def test_the_exported_ranker_needs_tensorflow_only(log, batch, tmp_path):
+def test_the_exported_ranker_needs_tensorflow_only(log, batch, run, tmp_path):
   model = scorers.build_log_model(log.statistics, 2, [4])
   scorers.export_log_ranker(model, log.statistics, str(tmp_path / "model"))
   names = scorers.input_names(log.statistics)
@@ -265,7 +267,7 @@ def test_the_exported_ranker_needs_tensorflow_only(log, batch, tmp_path):
       inputs[names[feature["name"]]] = values[..., i].tolist()
   assert len(inputs) == len(NAMES)
   (tmp_path / "inputs.json").write_text(json.dumps(inputs))
-  _run(_PLAIN, tmp_path)
+  run(_PLAIN)
   scores = model(_inputs(batch))[..., 0]
   assert np.ptp(scores) > .01
   np.testing.assert_allclose(np.load(tmp_path / "served.npy"), scores,

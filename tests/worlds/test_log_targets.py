@@ -180,9 +180,9 @@ def test_rankers_of_known_quality_come_out_in_order(
   assert values == sorted(values, reverse=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trust_negative, right", [
-    (0.0, "position"), (0.65 / np.arange(1, 11), "trust")])
+    pytest.param(0.0, "position", marks=pytest.mark.release),
+    pytest.param(0.65 / np.arange(1, 11), "trust", marks=pytest.mark.slow)])
 def test_one_training_tells_whether_users_trust_what_stands_high(
     trust_negative, right, tmp_path):
   table, truth = simulate_log(20000, trust_negative=trust_negative, seed=0)

@@ -1,6 +1,6 @@
 """What the guard promises: a strong logged order is not lost, a weak one is.
 
-Two minutes on two cores; run with `pytest -m slow`.
+Two minutes on two cores; run with `pytest -m release`.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from ultra_tfr.simulation.click_models import PositionBasedModel
 SETTINGS = trainer.Settings(
     hidden_units=(128, 64), steps=1400, learning_rate=2e-3)
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
 def _ndcg(logger, *names):

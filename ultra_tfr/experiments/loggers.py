@@ -92,6 +92,8 @@ def _ranker(lists, hidden_units, learning_rate, seed):
       hidden_units=hidden_units)
   model.compile(tf.keras.optimizers.Adam(learning_rate),
                 tfr.keras.losses.PairwiseLogisticLoss())
+  # Keras traces a step twice if the optimizer makes its variables in it.
+  model.optimizer.build(model.trainable_variables)
   return model
 
 

@@ -155,7 +155,8 @@ def test_interval_is_that_of_logs_with_requests_repeated(p0, monkeypatch):
   np.testing.assert_allclose(pieces.examination.low, fit.examination.low)
 
 
-@pytest.mark.parametrize("noise", [0., .3])
+@pytest.mark.parametrize("noise", [
+    pytest.param(0., marks=pytest.mark.slow), .3])
 def test_intervals_cover(noise):
   covered = []
   for seed in range(20):

@@ -83,7 +83,8 @@ def test_without_clicks_there_is_nothing_to_learn():
     peers.draw_visits(stream, visits=5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [
+    0, *(pytest.param(seed, marks=pytest.mark.release) for seed in (1, 2))])
 def test_positions_help(seed):
   lightgbm = pytest.importorskip("lightgbm")
   pytest.importorskip("xgboost")

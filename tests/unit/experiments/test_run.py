@@ -1,9 +1,6 @@
 """Tests of ultra_tfr.experiments.run."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -111,9 +108,10 @@ def test_the_initial_ranker_is_better_than_chance_with_enough_labels(data):
 
 def test_a_task_depends_on_its_arguments(data):
   def stream(model=None, **arguments):
+    # The logger that needs no training.
     return task_lib.make_task(
         *data, model or PositionBasedModel(), num_positions=NUM_POSITIONS,
-        **arguments)
+        logger="random", **arguments)
 
   base = stream()
   np.testing.assert_array_equal(
@@ -137,6 +135,7 @@ def test_exactly_the_steps_asked_for(trained):
   assert trained[0].model.optimizer.iterations.numpy() == 6
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_fewer_steps_than_between_validations(task):
   settings = trainer.Settings((4,), batch_size=16, steps=3)
   outcome = run.run("naive-pairwise", task, settings)
@@ -171,6 +170,7 @@ def test_the_model_is_the_best_of_the_validations(trained, task):
       pytest.approx(best, abs=1e-6))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_best_checkpoint_is_restored_though_not_the_last(
     task, monkeypatch, tmp_path):
   values, seen = iter([0.1, 0.9, 0.2]), []
@@ -201,17 +201,14 @@ def test_checkpoints_are_written(trained):
   assert "best.index" in names
 
 
-def test_plain_tensorflow_serves_the_ranking_head(trained, task, tmp_path):
+def test_plain_tensorflow_serves_the_ranking_head(
+    trained, task, plain_tensorflow, tmp_path):
   outcome, folder = trained
   features = task.test.pad()[0]
   np.save(tmp_path / "features.npy", features)
-  environment = {key: value for key, value in os.environ.items()
-                 if key not in ("PYTHONPATH", "TF_USE_LEGACY_KERAS")}
-  done = subprocess.run(
-      [sys.executable, "-c", _SERVE, str(folder / "model"),
-       str(tmp_path / "features.npy"), str(tmp_path / "scores.npy")],
-      cwd=tmp_path, env=environment, capture_output=True, text=True,
-      timeout=600, check=False)
+  done = plain_tensorflow(
+      _SERVE, tmp_path, str(folder / "model"), str(tmp_path / "features.npy"),
+      str(tmp_path / "scores.npy"))
   assert done.returncode == 0, done.stderr[-2000:]
   np.testing.assert_allclose(
       np.load(tmp_path / "scores.npy"),
@@ -246,11 +243,13 @@ def test_the_seed_decides_everything(trained, task):
   assert other.metrics != again.metrics
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_ipw_known_gives_no_estimate(task):
   settings = trainer.Settings((4,), batch_size=16, steps=1)
   assert run.run("ipw-known", task, settings).examination is None
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_dwell(dwell_task):
   settings = trainer.Settings((4,), batch_size=16, steps=2)
   outcome = run.run("unbiased", dwell_task, settings, feedback="dwell")
@@ -261,6 +260,7 @@ def test_dwell(dwell_task):
 @pytest.mark.parametrize("name", [
     name if name in ("unbiased", "naive-pairwise", "dla", "baseline-v4") else
     pytest.param(name, marks=pytest.mark.slow) for name in methods.METHODS])
+@pytest.mark.usefixtures("eagerly")
 def test_every_method(name, task, dwell_task):
   feedback = methods.find(name).feedback[-1]
   settings = trainer.Settings((4,), batch_size=16, steps=3)
@@ -277,7 +277,9 @@ def test_every_method(name, task, dwell_task):
 
 @pytest.mark.parametrize("name, is_guarded", [
     ("unbiased", True), ("unbiased-ipw", False),
-    ("naive-pairwise", False), ("dla", False)])
+    pytest.param("naive-pairwise", False, marks=pytest.mark.slow),
+    pytest.param("dla", False, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("eagerly")
 def test_the_guard_sees_the_held_out_lists_each_epoch(
     name, is_guarded, task, monkeypatch):
   calls = []
@@ -296,6 +298,7 @@ def test_a_method_that_is_not_for_the_feedback(task):
     run.run("baseline-v3", task, SETTINGS)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_sum_of_two_predictions_is_exported(dwell_task, tmp_path):
   outcome = run.run("baseline-v4", dwell_task, SETTINGS, feedback="dwell",
                          model_dir=str(tmp_path))

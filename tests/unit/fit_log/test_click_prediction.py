@@ -161,6 +161,7 @@ def test_an_absurd_curve_is_not_kept():
   assert settled.is_justified and settled.bias is fitted.bias
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_ranker_without_debiasing_knows_why(tmp_path):
   fitted = training.FittedLog(
       None, None, {}, {}, {}, {"kept": None, "method": "unbiased",

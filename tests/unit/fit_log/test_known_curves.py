@@ -77,6 +77,7 @@ def test_messages(log, tmp_path, content, pattern):
     known_curves.find(content, log)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_training_keeps_the_curve_and_says_so(log, tmp_path):
   known = known_curves.find("1.25,1,.5,.25,.2", log)
   fitted = training.fit(

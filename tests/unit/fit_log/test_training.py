@@ -71,6 +71,7 @@ def test_default_steps_always_fit():
     ("unbiased", GRADED, ("f_*",), "device", 0),
     ("unbiased-bayes", GRADED, ("brand", "category"), None, 0.1),
     ("naive-pairwise", GRADED, ("category", "f_1"), "device", 0.1)])
+@pytest.mark.usefixtures("eagerly")
 def test_what_comes_out(method, feedback, features, context, valid, tmp_path):
   fitted, scores = _fit(
       method=method, valid=valid, logs_folder=str(tmp_path),
@@ -119,6 +120,7 @@ def test_curves_and_ranker_are_good_on_an_easy_log():
   assert np.corrcoef(*map(np.concatenate, (score, attraction)))[0, 1] > 0.8
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_seed_gives_one_result():
   (first, scores), (again, same) = (_fit(seed=1) for _ in range(2))
   np.testing.assert_array_equal(scores, same)
@@ -170,6 +172,7 @@ def _weighted(table, weights, method="unbiased", **options):
   return _fit(table, method, columns=columns, valid=0, test=0, **options)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_only_ratios_of_weights_count(weights):
   first, scores = _weighted(click_logs.small(), weights)
   other, same = _weighted(click_logs.small(), 0.002 * weights)
@@ -178,6 +181,7 @@ def test_only_ratios_of_weights_count(weights):
       first.bias.click_relevant, other.bias.click_relevant, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_equal_weights_are_no_weights(weights):
   table = click_logs.small()
   (_, same), (_, different), (_, scores) = (
@@ -188,6 +192,7 @@ def test_equal_weights_are_no_weights(weights):
   assert np.abs(different - scores).max() > 1e-2
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_rows_of_weight_0_change_nothing(weights):
   table = click_logs.small()
   out = np.random.default_rng(1).random(len(table)) < 0.2
@@ -211,6 +216,7 @@ def test_rows_of_weight_0_change_nothing(weights):
       with_rows.bias.click_relevant, without.bias.click_relevant, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
   rates = []
   monkeypatch.setattr(scorers, "start_relevance",
@@ -318,6 +324,7 @@ def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   assert model.get_weights()[1].tolist() == [2]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_feedback_that_is_not_there_is_none_in_the_history():
   table = click_logs.small()
   with pytest.warns(UserWarning, match="No list of this epoch had feedback"):
@@ -327,6 +334,7 @@ def test_feedback_that_is_not_there_is_none_in_the_history():
   json.dumps(fitted.history, allow_nan=False)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_divergence_is_an_error():
   settings = trainer.Settings(hidden_units=(4,), batch_size=64, steps=4,
                                validate_every=2, learning_rate=1e38)

@@ -7,6 +7,7 @@ import click_logs
 from ultra_tfr.fit_log import training
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_weights_count_in_the_likelihood_of_validation_clicks():
   table = click_logs.small()
   found = {}

@@ -1,9 +1,6 @@
 """Tests of saving and loading by ultra_tfr.fit_log.training."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -28,7 +25,8 @@ np.savez("out.npz", served=scores, bias=fitted.bias.click_relevant,
 """
 
 
-def test_saved_models_are_the_same_in_another_process(tmp_path):
+def test_saved_models_are_the_same_in_another_process(
+    plain_tensorflow, tmp_path):
   log, fitted = click_logs.easy()
   for _ in range(2):  # The second one over the first.
     fitted.save(str(tmp_path / "saved"))
@@ -42,10 +40,8 @@ def test_saved_models_are_the_same_in_another_process(tmp_path):
   np.savez(tmp_path / "batch.npz", **{
       name: values.astype(str if values.dtype == object else np.float32)
       for name, values in arrays.items()})
-  done = subprocess.run(
-      [sys.executable, "-c", _OTHER_PROCESS], cwd=tmp_path, check=False,
-      capture_output=True, text=True, timeout=200,
-      env={**os.environ, "TF_USE_LEGACY_KERAS": "1"})
+  done = plain_tensorflow(
+      _OTHER_PROCESS, tmp_path, TF_USE_LEGACY_KERAS="1")
   assert done.returncode == 0, done.stderr[-2000:]
   found = np.load(tmp_path / "out.npz")
   scores, _ = scoring.predict(fitted.model, batch)

@@ -71,8 +71,9 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
   assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("width, texts", [(2, 1), (3, 0)])
-@pytest.mark.parametrize("batch_size", [3, 13])
+@pytest.mark.parametrize("batch_size, width, texts", [
+    (3, 2, 1), pytest.param(3, 3, 0, marks=pytest.mark.slow),
+    pytest.param(13, 2, 1, marks=pytest.mark.slow), (13, 3, 0)])
 def test_training_sees_the_batches_of_the_log_itself(
     tmp_path, batch_size, width, texts):
   """In three passes, so that what is left over of one is seen too."""
