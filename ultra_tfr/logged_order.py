@@ -21,9 +21,10 @@ INITIAL_WEIGHT = 0.25
 _FACTOR, _LOWEST, _HIGHEST = 4.0, 1 / 64, 4.0
 # The lead of the ranker over the logged order must be this share of the lead of
 # the logged order over its reverse. On simulated lists the lead of a trained
-# ranker ends at .1 to .3 of that if lists were ordered by a ranker of few
-# labels, and mostly below .06 if by one of all labels.
-_SHARE = 1 / 20
+# ranker is .14 to .4 of that if lists were ordered by a ranker of few labels,
+# and below .08 if by one of all labels, whose lead comes in part from the
+# model's own relevance.
+_SHARE = 1 / 10
 # And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
 
@@ -39,7 +40,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   below a click where users stop at it, counts with the relevance that the
   model gives it (see `core.counterfactual.relevance_estimates`), or the logged
   order would look better than it is. The ranker is better if its lead over the
-  logged order is larger than a twentieth of the lead of the logged order over
+  logged order is larger than a tenth of the lead of the logged order over
   its reverse, and if it is ahead of the reverse, too, since propensities by
   which that is the best of the three are wrong; both by a standard error. Then
   the weight of the logged order is a quarter of what it was, else four times
