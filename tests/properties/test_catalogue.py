@@ -100,6 +100,7 @@ def rearranged(batch, order, rng=None):
 
 
 @having("order")
+@pytest.mark.usefixtures("eagerly")
 def test_order_and_padding_change_nothing(entry):
   subject, batch = entry.make(), entry.make_batch()
   expected, rng = outcome_of(entry), np.random.default_rng(3)
@@ -134,6 +135,7 @@ def test_compiled_equals_eager(entry, how):
 
 
 @having("float64")
+@pytest.mark.usefixtures("eagerly")
 def test_double_precision_changes_nothing(entry):
   batch = entry.make_batch()
   batch["scores"] = batch["scores"].astype(np.float64)
@@ -160,6 +162,7 @@ def _to_the_limits(layer, attempt):
 
 
 @having("extremes")
+@pytest.mark.usefixtures("eagerly")
 def test_finite_at_the_extremes(entry):
   subject, batch = entry.make(), entry.make_batch()
   layer = getattr(subject, "position_bias", subject)
@@ -239,6 +242,7 @@ def _revived(entry, subject):
 
 
 @having("config")
+@pytest.mark.usefixtures("eagerly")
 def test_config_round_trip(entry):
   subject = entry.make()
   assert tf.keras.utils.get_registered_name(
@@ -289,6 +293,7 @@ def _made_of_numpy(entry, whole, real, **optional):
 
 
 @having("numpy_arguments")
+@pytest.mark.usefixtures("eagerly")
 def test_numbers_of_numpy_are_numbers(entry):
   other = _made_of_numpy(entry, np.int64, np.float32)
   if "config" not in entry.lacks:
@@ -297,6 +302,7 @@ def test_numbers_of_numpy_are_numbers(entry):
 
 
 @having("numpy_arguments")
+@pytest.mark.usefixtures("eagerly")
 def test_numbers_of_any_width_are_numbers(entry):
   """`max_weight=np.float32(20)` gave a config that is no JSON.
 

@@ -158,6 +158,7 @@ def train(bias_arguments, em_arguments=None, steps=3):
 
 
 @pytest.mark.parametrize("argument", BIAS_ARGUMENTS)
+@pytest.mark.usefixtures("eagerly")
 def test_each_argument_of_the_bias_layer_changes_the_outcome(argument):
   assert BIAS_ARGUMENTS.keys() == _parameters(PositionBias.__init__)
   kept, values = BIAS_ARGUMENTS[argument]
@@ -168,6 +169,7 @@ def test_each_argument_of_the_bias_layer_changes_the_outcome(argument):
   _differ([train({**kept, argument: value}) for value in values])
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_overflow_error_is_no_mask():
   with pytest.raises(ValueError, match="outside of the bias layer's 3 pos"):
     train({"num_positions": 3, "overflow": "error"})
@@ -185,6 +187,7 @@ EM_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("argument", EM_ARGUMENTS)
+@pytest.mark.usefixtures("eagerly")
 def test_each_argument_of_the_callback_changes_the_outcome(argument):
   # That one needs a checkpoint that was restored: test_saving.py has it.
   assert EM_ARGUMENTS.keys() | {"partial_restore"} == _parameters(

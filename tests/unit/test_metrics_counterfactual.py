@@ -150,6 +150,7 @@ def test_in_compile_fit_and_evaluate():
 
 
 @pytest.mark.parametrize("name", ["saved_model", "model.keras"])
+@pytest.mark.usefixtures("eagerly")
 def test_a_model_with_it_is_saved_and_loaded(name, tmp_path):
   bias, batch = PositionBias(SIZE, trust_bias=None), make_batch(3)
   batch["contexts"] *= 0

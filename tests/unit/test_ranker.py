@@ -75,6 +75,7 @@ def _log(logs, X=X, clicks=CLICKS, valid=0, **named):
 # What the trainer gives.
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_it_gives_the_numbers_of_the_trainer():
   """The estimator is a face: the same log, seed and settings."""
   ranker = UnbiasedRanker(
