@@ -11,6 +11,7 @@ import tensorflow_ranking as tfr
 from tensorflow_ranking.python import losses_impl
 
 from ultra_tfr import base
+from ultra_tfr import blocks
 from ultra_tfr import checks
 from ultra_tfr import e_step
 from ultra_tfr import feedback as feedback_lib
@@ -69,8 +70,10 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   (`ultra_tfr.metrics.on_ranking`).
 
   Memory: about five float tensors `[B, L, L]` are alive at once, ten with a
-  lambda weight (TF-Ranking's pairwise loss: 8 and 14). Pairwise trust bias
-  needs about 25, and 13 with `jit_compile=True`.
+  lambda weight (TF-Ranking's pairwise loss: 8 and 14). With pairwise trust bias
+  lists of more than 100 items are learned from some after others, see
+  `ultra_tfr.blocks`: 32 lists of 500 items need 6, of 1000 items 4; a batch of
+  shorter lists about 25. `examples/benchmarks/memory.py` measures it.
 
   Args:
     position_bias: a `PositionBias`.
@@ -190,6 +193,12 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
                reduction=reduction, name=name)
 
   def _learn(self, batch):
+    # The E step of pairs holds many tensors of them at once.
+    if self.position_bias.trust_bias == "pairwise":
+      return blocks.learn(self._learn_lists, batch)
+    return self._learn_lists(batch)
+
+  def _learn_lists(self, batch):
     options = self.options
     step = e_step.EStep(batch, self.position_bias, options)
     weights, own, cut = self._pair_weights(batch, step)
