@@ -147,8 +147,7 @@ class EStep:
     if self._bias.trust_bias != "pairwise" and form == "item":
       return weights_lib.item_pair_weights(
           self._clicked, self._relevance_logits, self._relevant,
-          self._irrelevant, self._bias.mixture(self.weight_power()),
-          self._cap, self.weight_power())
+          self._irrelevant, self._mixture, self._cap, self.weight_power)
     if form == "item":
       examined = examination.examination_posterior(
           self._clicked, self._relevance_logits[0], self._relevant[0])
@@ -163,7 +162,7 @@ class EStep:
         self._clicked, self._pair_model, examined,
         self._options.normalize_trust)
     return weights_lib.scale_and_clip(
-        weights, 1.0, power=self.weight_power())[0]
+        weights, 1.0, power=self.weight_power)[0]
 
   def item_weights(self) -> tuple[tf.Tensor, tf.Tensor]:
     """Debiasing weights of items, and what `max_weight` cut off, `[B, L]` each.
@@ -180,9 +179,9 @@ class EStep:
         for factor in (examination.clicked_factor,
                        examination.unclicked_factor))
     kept, cut = weights_lib.scale_and_clip(
-        clicked, 1.0, self._options.max_weight, self.weight_power())
+        clicked, 1.0, self._options.max_weight, self.weight_power)
     unclicked, _ = weights_lib.scale_and_clip(
-        unclicked, 1.0, power=self.weight_power())
+        unclicked, 1.0, power=self.weight_power)
     return (tf.stop_gradient(tf.where(self._clicked, kept, unclicked)),
             tf.where(self._clicked, cut, 0.0))
 
@@ -197,6 +196,7 @@ class EStep:
     return tf.stop_gradient(tf.tensordot(believed, tf.maximum(
         tf.sigmoid(self._relevance_logits), _LEAST_RELEVANCE), 1))
 
+  @functools.cached_property
   def weight_power(self) -> Optional[tf.Tensor]:
     """The power t / annealing of weights at batch t; None if it is always 1.
 
@@ -207,6 +207,10 @@ class EStep:
     batches = self._bias.num_updates
     return tf.where(batches > 0, tf.minimum(
         batches / float(self._options.annealing), 1.0), 1.0)
+
+  @functools.cached_property
+  def _mixture(self):
+    return self._bias.mixture(self.weight_power)
 
   @functools.cached_property
   def _cap(self):
@@ -230,9 +234,10 @@ class EStep:
     """What the model adds for items that nobody sees, `[B, L, L]`."""
     unseen = weights_lib.unseen_relevance(
         self._relevance_logits, self._relevant, self._irrelevant, self._cap)
-    # It comes as fast as the others get their full weight.
-    power = self.weight_power()
-    mixture = self._bias.mixture(power) * (1.0 if power is None else power)
+    mixture = self._mixture
+    if self.weight_power is not None:
+      # It comes as fast as the others get their full weight.
+      mixture *= self.weight_power
     # Where b was not clicked, as in `pair_weights`: what was above an item and
     # clicked decides what is seen of it.
     unclicked = tf.where(self._clicked, 0.0, examination.unclicked_factor(

@@ -386,8 +386,9 @@ class PositionBias(base.LearningLayer):
     identify theta up to a constant only, and that differs by hypothesis. The
     loss multiplies the sum by `scale`, raised likewise.
     """
-    relative = tf.math.divide_no_nan(self.scales(), self.scale())
-    return self.shares() * (relative if power is None else relative ** power)
+    shares, scales = self.shares(), self.scales()
+    relative = tf.math.divide_no_nan(scales, tf.tensordot(shares, scales, 1))
+    return shares * (relative if power is None else relative ** power)
 
   def click_parameters(
       self, slots: positions_lib.Slots, clicked: tf.Tensor

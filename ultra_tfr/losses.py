@@ -213,7 +213,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   def _pair_weights(self, batch, step):
     """Weights of pairs, the part from their own feedback, and what was cut."""
     weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
-    scale, power = self.position_bias.scale(), step.weight_power()
+    scale, power = self.position_bias.scale(), step.weight_power
     weights, cut = weights_lib.scale_and_clip(
         weights, scale if power is None else scale ** power,
         self.options.max_weight)
