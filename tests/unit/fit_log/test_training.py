@@ -281,8 +281,8 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   def predict(keeper):
     return int(keeper.model.get_weights()[1][0])
 
-  def judge(keeper, epoch, bias, with_logged=False):
-    del keeper, with_logged
+  def judge(keeper, epoch, bias, for_guard=False):
+    del keeper, for_guard
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
     return _judged(values[epoch] if is_last else 2.0 - epoch)
 
@@ -313,7 +313,7 @@ def test_without_propensities_each_validation_is_judged_once(monkeypatch):
   results = iter([0.5, np.nan, 0.9, 0.1])
   monkeypatch.setattr(checkpoints.KeepBest, "_predict", lambda keeper: None)
   monkeypatch.setattr(checkpoints.KeepBest, "_judge",
-                      lambda *_, with_logged: _judged(next(results)))
+                      lambda *_: _judged(next(results)))
   monkeypatch.setattr(checkpoints.KeepBest, "_validation", _validation)
   model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
   log = types.SimpleNamespace(parts={"valid": [1]}, feedback_kind="binary")
