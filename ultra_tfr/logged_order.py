@@ -37,16 +37,16 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   reverse are judged by feedback that training does not see, with the
   propensities of the moment taken out (SNIPS DCG@10, as in
   `ultra_tfr.evaluation.counterfactual`). What is hardly ever examined, as all
-  below a click where users stop at it, counts with the relevance that the
-  model gives it (see `core.counterfactual.relevance_estimates`), or the logged
-  order would look better than it is. The ranker is better if its lead over the
-  logged order is larger than a tenth of the lead of the logged order over
-  its reverse, and if it is ahead of the reverse, too, since propensities by
-  which that is the best of the three are wrong; both by a standard error. Then
-  the weight of the logged order is a quarter of what it was, else four times
-  as much, between 1/64 and 4. So a logged order that says little of relevance
-  soon counts for nothing, and one that can hardly be bettered is mostly what
-  the ranker learns. The judgement is as good as the propensities.
+  below a click where users stop at it, counts with the relevance that a head of
+  the model gives it (see `core.counterfactual.relevance_estimates`), or the
+  logged order would look better than it is. The ranker is better if its lead
+  over the logged order is larger than a tenth of the lead of the logged order
+  over its reverse, and if it is ahead of the reverse, too, since propensities
+  by which that is the best of the three are wrong; both by a standard error.
+  Then the weight of the logged order is a quarter of what it was, else four
+  times as much, between 1/64 and 4. So a logged order that says little of
+  relevance soon counts for nothing, and one that can hardly be bettered is
+  mostly what the ranker learns. The judgement is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -136,11 +136,13 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
     heads = split_heads(self.model(inputs, training=False), feedback)
-    relevance = tf.sigmoid(self._bias.relevance_logits(heads))
+    relevance = None
+    # With scores alone the ranker would be judged by itself.
+    if len(heads) > 1:
+      relevance = tf.tile(tf.sigmoid(self._bias.relevance_logits(heads)),
+                          [1, len(visits), 1])
     estimates, mask = held_out.mean_estimates(
-        functools.partial(
-            self._debias, relevance=tf.tile(relevance, [1, len(visits), 1])),
-        visits)
+        functools.partial(self._debias, relevance=relevance), visits)
     return ([heads[0], -positions, positions],
             estimates * item_weights(sample_weight, mask), mask)
 
@@ -148,7 +150,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     """Estimates and mask, `[B, L]` each."""
     feedback, positions, contexts = unpack_feedback(y_true)
     has_noise = self._is_binary and self._bias.has_click_irrelevant
-    if not self._is_binary:
+    if relevance is not None and not self._is_binary:
       got = tf.cast(feedback > 0, tf.float32)
       relevance *= tf.math.divide_no_nan(
           tf.reduce_sum(feedback * got), tf.reduce_sum(got))

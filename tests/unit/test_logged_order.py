@@ -186,21 +186,28 @@ class TestGuard:
 
   @pytest.mark.parametrize("kind, click", [("binary", 1), ("graded", 30)])
   @pytest.mark.parametrize("visits", [1, 2])
-  @pytest.mark.parametrize("sign, weight", [(1, 0.0625), (-1, 1.0)])
-  def test_what_nobody_sees_counts_as_the_model_says(
-      self, sign, weight, visits, kind, click):
+  # With scores alone the ranker would be judged by itself.
+  @pytest.mark.parametrize("heads, sign, weight", [
+      (2, 1, 0.0625), (2, -1, 1.0), (1, 1, 1.0)])
+  def test_what_nobody_sees_counts_as_a_head_says(
+      self, heads, sign, weight, visits, kind, click):
     """Users stop at a click: rankers of what is below it got no credit."""
     bias = PositionBias(K, trust_bias=None, examination_model="browsing",
                         logged_order_weight=0.25)
     bias.examination.assign(np.tile([1.0, 0, 0, 0], K)[np.newaxis])
     _with_relevance(bias, [0.2] * K * K)
-    # Scores are the logits of relevance, too; what is best stands last.
+    # What is best stands last; a head gives the logits, the ranker the same.
     features, feedback = _lists(np.tile([click, 0, 0, 0], [12, 1]),
                                 sign * np.tile([0.0, -1.0, -2.0, 5.0], [12, 1]))
     if visits > 1:
       feedback = [feedback] * visits
-    logs = _end_epoch(LoggedOrderGuard([(features, feedback)]),
-                      _model(bias, feedback=kind))
+    model = _model(bias, feedback=kind)
+    if heads > 1:
+      model = tf.keras.Sequential([tf.keras.layers.Lambda(
+          lambda scores: tf.repeat(scores, heads, axis=2),
+          input_shape=(None, 1))])
+      model.compile(loss=UnbiasedPairwiseLoss(bias, feedback=kind))
+    logs = _end_epoch(LoggedOrderGuard([(features, feedback)]), model)
     assert logs["logged_order_weight"] == weight
 
   @pytest.mark.parametrize("share, weight", [(0.09, 1.0), (0.11, 0.0625)])
