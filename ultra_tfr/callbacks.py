@@ -196,10 +196,10 @@ class PropensityEM(tf.keras.callbacks.Callback):
     """
     model = self.model
     # A step of the user's own may train other variables than the model's.
-    is_kerass = getattr(
+    steps_as_keras = getattr(
         model.train_step, "__func__", None) is tf.keras.Model.train_step
     # Optimizers of `tf.keras.optimizers.legacy` have no `build`.
-    if is_kerass and model.built and hasattr(model.optimizer, "build"):
+    if steps_as_keras and model.built and hasattr(model.optimizer, "build"):
       with model.distribute_strategy.scope():
         model.optimizer.build(model.trainable_variables)
 

@@ -144,7 +144,7 @@ class EStep:
     They are raised to `weight_power`, and have no scale yet.
     """
     form = self._options.examination_posterior
-    if self._bias.trust_bias != "pairwise" and form == "item":
+    if self._has_closed_form:
       return weights_lib.item_pair_weights(
           self._clicked, self._relevance_logits, self._relevant,
           self._irrelevant, self._mixture, self._cap, self.weight_power)
@@ -225,10 +225,15 @@ class EStep:
     return (MAX_WEIGHT / first)[:, tf.newaxis, tf.newaxis]
 
   @property
+  def _has_closed_form(self):
+    """Whether the weight of a pair is a product of factors of its items."""
+    return (self._bias.trust_bias != "pairwise" and
+            self._options.examination_posterior == "item")
+
+  @property
   def fills_in(self) -> bool:
     """Whether `pair_weights` leaves out what `unseen_weights` adds."""
-    return (self._cap is not None and self._bias.trust_bias != "pairwise" and
-            self._options.examination_posterior == "item")
+    return self._has_closed_form and self._cap is not None
 
   def unseen_weights(self) -> tf.Tensor:
     """What the model adds for items that nobody sees, `[B, L, L]`."""

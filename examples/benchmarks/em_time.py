@@ -12,8 +12,9 @@ Command (some minutes):
 
     python examples/benchmarks/em_time.py
 
-Expected output: two Markdown tables. On a processor an M step takes less than a
-millisecond, and 100 contexts cost little more than one.
+Expected output: two Markdown tables. On a processor an M step takes about a
+millisecond, what Keras does around it included, and 100 contexts cost no more
+than one.
 """
 
 import statistics
