@@ -322,8 +322,17 @@ def export_ranker(model, path):
   def serve(features):
     return {"scores": ranker(features, training=False)}
 
+  _save(ranker, serve, path)
+
+
+def _save(ranker, serve, path):
+  """Writes a function of a Keras model, and what it needs of the model."""
   module = tf.Module()
-  module.ranker, module.serve = ranker, serve
+  module.serve = serve
+  # Not the model itself: Keras would trace each of its layers, too.
+  module.weights = ranker.variables
+  module.tables = [layer.lookup_table for layer in ranker.submodules
+                   if hasattr(layer, "lookup_table")]
   tf.saved_model.save(module, path, signatures={"serving_default": serve})
 
 
@@ -519,6 +528,4 @@ def export_log_ranker(model, statistics, path):
                                 for feature in statistics[kind]], axis=-1)
     return {"scores": ranker(inputs, training=False)}
 
-  module = tf.Module()
-  module.ranker, module.serve = ranker, serve
-  tf.saved_model.save(module, path, signatures={"serving_default": serve})
+  _save(ranker, serve, path)
