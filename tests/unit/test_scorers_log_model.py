@@ -214,7 +214,7 @@ import tensorflow as tf
 
 folder = sys.argv[1]
 signature = tf.saved_model.load(f"{folder}/model").signatures["serving_default"]
-assert not any("ultra" in name or "ranking" in name for name in sys.modules)
+assert not {"ultra_tfr", "tensorflow_ranking"} & set(sys.modules)
 with open(f"{folder}/inputs.json") as file:
   inputs = json.load(file)
 scores = signature(**{name: tf.constant(value) for name, value in
