@@ -113,11 +113,10 @@ _GOOD = {
               "--method=unbiased-ipw", "--model_dir=dwell", *_TINY],
     "again": ["train", "--train=train.txt.gz", "--test=test.txt.gz",
               "--model_dir=dwell", *_TINY],
-    "cascade": ["train", "--train=train.txt.gz", "--test=test.txt.gz",
-                "--click_model=cascade", "--valid_queries=5",
-                "--method=unbiased-ipw",
-                "--json=cascade.json", *_TINY],
-    # The same but for the folder.
+    # The second run of "click".
+    "second": ["train", "--train=train.txt.gz", "--test=test.txt.gz",
+               "--method=naive-pairwise", "--seed=6", "--json=second.json",
+               *_TINY],
     "over": ["train", "--train=train.txt.gz", "--test=test.txt.gz",
              "--click_model=cascade", "--valid_queries=5",
              "--model_dir=dwell", "--overwrite", "--method=unbiased-ipw",
@@ -182,13 +181,18 @@ def test_a_model_is_overwritten_on_demand(good):
 
 
 def test_a_click_model_without_a_curve(good):
-  found = good.json("cascade")["results"]["click"]
+  found = good.json("over")["results"]["click"]
   assert found["examination"]["true"] is None
   assert len(found["examination"]["estimated"]["unbiased-ipw"]) == 4
 
 
 def test_the_same_seed_gives_the_same_result(good):
-  assert good.json("over")["results"] == good.json("cascade")["results"]
+  runs, second = (
+      [values["runs"] for values in good.json(name)["results"]["click"][
+          "methods"]["naive-pairwise"].values()]
+      for name in ("click", "second"))
+  assert [[values[1]] for values in runs] == second
+  assert runs[0][0] != runs[0][1]
 
 
 def test_help_lists_the_commands(good):
