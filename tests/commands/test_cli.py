@@ -118,7 +118,7 @@ _GOOD = {
                "--method=naive-pairwise", "--seed=6", "--json=second.json",
                *_TINY],
     "over": ["train", "--train=train.txt.gz", "--test=test.txt.gz",
-             "--click_model=cascade", "--valid_queries=5",
+             "--click_model=cascade", "--valid_queries=5", "--logger=random",
              "--model_dir=dwell", "--overwrite", "--method=unbiased-ipw",
              "--json=over.json", *_TINY],
     "help": ["--help"],
@@ -131,109 +131,6 @@ _REAL = {
     "mq2008": ("mq2008_fold1_vali.txt.gz", "mq2008_fold1_test.txt.gz"),
     "lgb": ("lgb_rank_train.txt.gz", "lgb_rank_test.txt.gz"),
 }
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("good")
-  _write(folder / "train.txt.gz", _letor())
-  _write(folder / "valid.txt.gz", _letor(6, seed=1))
-  _write(folder / "test.txt.gz", _letor(6, seed=2))
-  return Calls(folder, _GOOD)
-
-
-def test_train_on_clicks(good):
-  _check_shape(good.json("click"), "train.txt.gz", 2, "click",
-               ["naive-pairwise", "unbiased-ipw"], 4)
-  assert "+-" in good.read("click", "out")
-
-
-def test_train_on_dwell_times(good):
-  _check_shape(good.json("dwell"), "train.txt.gz", 1, "dwell",
-               ["unbiased-ipw"], 4)
-
-
-@pytest.mark.parametrize("folder", [
-    "dwell", *(f"models/{name}/seed-{seed}" for seed in (5, 6)
-               for name in ("naive-pairwise", "unbiased-ipw"))])
-def test_model_dir_has_all(good, folder):
-  path = good.folder / folder
-  assert (path / "model" / "saved_model.pb").is_file()
-  assert (path / "checkpoints" / "best.index").is_file()
-  assert list((path / "logs").rglob("events*"))
-  assert "--model_dir=" in (path / "flags.txt").read_text()
-
-
-def test_a_model_is_not_overwritten(good):
-  assert good.read("again", "status") == "1"
-  message = good.read("again", "err")
-  assert re.search("^ultra-tfr train: --model_dir: dwell holds a training with "
-                   r"--valid valid.txt.gz \(\d+ bytes, sha256 [0-9a-f]{16}\), "
-                   "but now it is None; "
-                   "call with the same flags to go on with it, or give another "
-                   "folder, or --overwrite to start anew.$", message,
-                   re.MULTILINE), message
-
-
-def test_a_model_is_overwritten_on_demand(good):
-  _check_shape(good.json("over"), "train.txt.gz", 1, "click", ["unbiased-ipw"],
-               4)
-
-
-def test_a_click_model_without_a_curve(good):
-  found = good.json("over")["results"]["click"]
-  assert found["examination"]["true"] is None
-  assert len(found["examination"]["estimated"]["unbiased-ipw"]) == 4
-
-
-def test_the_same_seed_gives_the_same_result(good):
-  runs, second = (
-      [values["runs"] for values in good.json(name)["results"]["click"][
-          "methods"]["naive-pairwise"].values()]
-      for name in ("click", "second"))
-  assert [[values[1]] for values in runs] == second
-  assert runs[0][0] != runs[0][1]
-
-
-def test_help_lists_the_commands(good):
-  assert good.read("help", "status") == "0"
-  assert good.read("nothing", "status") == "2"
-  assert good.read("version", "out").splitlines()[0] == (
-      f"ultra-tfr {__version__}")
-  for name in ("help", "nothing"):
-    for command in ("demo", "train"):
-      assert re.search(rf"^  {command} ", good.read(name, "out"), re.MULTILINE)
-
-
-def test_help_of_a_command_lists_its_flags(good):
-  text = good.read("help demo", "out") + good.read("help demo", "err")
-  for flag in ("--train_queries", "--json", "--seed", "--method", "--steps"):
-    assert flag in text
-
-
-def test_each_flag_of_train_is_a_setting_or_known_to_be_none(good):
-  """A new flag that were forgotten would mix two trainings in one folder."""
-  flags = re.findall(r"^ +--(?:\[no\])?(\w+):", good.out("help train"),
-                     re.MULTILINE)
-  assert {"train", "overwrite", "steps", "index_base"} <= set(flags)
-  assert sorted(flags) == sorted(train.SETTINGS + train.NO_SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def real(shared_data, tmp_path_factory):
-  folder = tmp_path_factory.mktemp("real")
-  return Calls(folder, {
-      name: ["train", f"--train={shared_data / train}",
-             f"--test={shared_data / test}", "--valid_queries=40",
-             "--steps=4", "--validate_every=2", "--hidden_units=16",
-             "--batch_size=32", f"--json={name}.json"]
-      for name, (train, test) in _REAL.items()})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _REAL)
-def test_real_data(real, name):
-  _check_shape(real.json(name), _REAL[name][0], 1, "click", ["unbiased"], 10)
 
 
 # Calls that are wrong: one sentence with the flag, or the file and line.
@@ -356,6 +253,11 @@ _BAD = {
         r"steps.* \(150\) must be a multiple of .*validate_every.* \(100\)",
         1),
     "negative steps": (["demo", "--steps=-1"], "flag --steps=-1: ", 1),
+    "a fraction for another logger": (
+        _train("good.txt", "good.txt", "--logger=strong",
+               "--initial_fraction=0.5"),
+        "--initial_fraction is for --logger weak, which sees few labels, but "
+        "--logger is strong; leave one of them out.", 1),
     "feedback": (
         _train("good.txt", "good.txt", "--feedback=views"),
         "flag --feedback=views: value should be one of <click|dwell>", 1),
@@ -373,21 +275,120 @@ _BAD = {
 
 
 @pytest.fixture(scope="module")
-def bad(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("bad")
+def calls(tmp_path_factory):
+  """What came of all calls."""
+  folder = tmp_path_factory.mktemp("calls")
+  _write(folder / "train.txt.gz", _letor())
+  _write(folder / "valid.txt.gz", _letor(6, seed=1))
+  _write(folder / "test.txt.gz", _letor(6, seed=2))
   for name, text in _FILES.items():
     _write(folder / name, text)
-  return Calls(folder, {name: call[0] for name, call in _BAD.items()})
+  bad = {name: call[0] for name, call in _BAD.items()}
+  return Calls(folder, {**_GOOD, **bad})
+
+
+def test_train_on_clicks(calls):
+  _check_shape(calls.json("click"), "train.txt.gz", 2, "click",
+               ["naive-pairwise", "unbiased-ipw"], 4)
+  assert "+-" in calls.read("click", "out")
+
+
+def test_train_on_dwell_times(calls):
+  _check_shape(calls.json("dwell"), "train.txt.gz", 1, "dwell",
+               ["unbiased-ipw"], 4)
+
+
+@pytest.mark.parametrize("folder", [
+    "dwell", *(f"models/{name}/seed-{seed}" for seed in (5, 6)
+               for name in ("naive-pairwise", "unbiased-ipw"))])
+def test_model_dir_has_all(calls, folder):
+  path = calls.folder / folder
+  assert (path / "model" / "saved_model.pb").is_file()
+  assert (path / "checkpoints" / "best.index").is_file()
+  assert list((path / "logs").rglob("events*"))
+  assert "--model_dir=" in (path / "flags.txt").read_text()
+
+
+def test_a_model_is_not_overwritten(calls):
+  assert calls.read("again", "status") == "1"
+  message = calls.read("again", "err")
+  assert re.search("^ultra-tfr train: --model_dir: dwell holds a training with "
+                   r"--valid valid.txt.gz \(\d+ bytes, sha256 [0-9a-f]{16}\), "
+                   "but now it is None; "
+                   "call with the same flags to go on with it, or give another "
+                   "folder, or --overwrite to start anew.$", message,
+                   re.MULTILINE), message
+
+
+def test_a_model_is_overwritten_on_demand(calls):
+  _check_shape(calls.json("over"), "train.txt.gz", 1, "click", ["unbiased-ipw"],
+               4)
+
+
+def test_a_click_model_without_a_curve(calls):
+  found = calls.json("over")["results"]["click"]
+  assert found["examination"]["true"] is None
+  assert len(found["examination"]["estimated"]["unbiased-ipw"]) == 4
+
+
+def test_the_same_seed_gives_the_same_result(calls):
+  runs, second = (
+      [values["runs"] for values in calls.json(name)["results"]["click"][
+          "methods"]["naive-pairwise"].values()]
+      for name in ("click", "second"))
+  assert [[values[1]] for values in runs] == second
+  assert runs[0][0] != runs[0][1]
+
+
+def test_help_lists_the_commands(calls):
+  assert calls.read("help", "status") == "0"
+  assert calls.read("nothing", "status") == "2"
+  assert calls.read("version", "out").splitlines()[0] == (
+      f"ultra-tfr {__version__}")
+  for name in ("help", "nothing"):
+    for command in ("demo", "train"):
+      assert re.search(rf"^  {command} ", calls.read(name, "out"), re.MULTILINE)
+
+
+def test_help_of_a_command_lists_its_flags(calls):
+  text = calls.read("help demo", "out") + calls.read("help demo", "err")
+  for flag in ("--train_queries", "--json", "--seed", "--method", "--steps"):
+    assert flag in text
+
+
+def test_each_flag_of_train_is_a_setting_or_known_to_be_none(calls):
+  """A new flag that were forgotten would mix two trainings in one folder."""
+  flags = re.findall(r"^ +--(?:\[no\])?(\w+):", calls.out("help train"),
+                     re.MULTILINE)
+  assert {"train", "overwrite", "steps", "index_base"} <= set(flags)
+  assert sorted(flags) == sorted(train.SETTINGS + train.NO_SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def real(shared_data, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("real")
+  return Calls(folder, {
+      name: ["train", f"--train={shared_data / train}",
+             f"--test={shared_data / test}", "--valid_queries=40",
+             "--steps=4", "--validate_every=2", "--hidden_units=16",
+             "--batch_size=32", f"--json={name}.json"]
+      for name, (train, test) in _REAL.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _REAL)
+def test_real_data(real, name):
+  _check_shape(real.json(name), _REAL[name][0], 1, "click", ["unbiased"], 10)
 
 
 @pytest.mark.parametrize("name", _BAD)
-def test_wrong_calls(bad, name):
+def test_wrong_calls(calls, name):
   _, pattern, status = _BAD[name]
   # absl shows how to call a command on the one or on the other.
-  shown = bad.read(name, "err") + bad.read(name, "out")
+  shown = calls.read(name, "err") + calls.read(name, "out")
   assert "Traceback" not in shown, shown
-  assert bad.read(name, "status") == str(status), shown
+  assert calls.read(name, "status") == str(status), shown
   lines = [line for line in shown.splitlines() if re.search(pattern, line)]
   assert len(lines) == 1, shown
   # It is noticed before anything takes long.
-  assert "\nTraining " not in f"\n{bad.read(name, 'out')}"
+  assert "\nTraining " not in f"\n{calls.read(name, 'out')}"

@@ -86,13 +86,16 @@ _LETOR = ["compare", *_TINY, "--methods=naive-pairwise", "--dataset=letor:zero",
           "--runs=1"]
 # One that stands for all: each has tests of its own.
 _PEER = "lightgbm-position"
-# Calls that work, and one that does not fit its files.
+# Calls that work, one that does not fit its files, and two without a library.
 _CALLS = {
     "letor": [*_LETOR, "--index_base=0", "--non_finite=zero",
               "--markdown=out.md"],
     "letor from 1": _LETOR,
     "peers": ["compare", *_TINY, f"--methods={_PEER}",
               "--feedback=click,dwell", "--runs=1", "--json=peers.json"],
+    "named": ["compare", *_TINY, "--methods=unbiased,xgboost-unbiased"],
+    # Ends before any run, after 'all' has been looked up.
+    "every": ["compare", *_TINY, "--json=no-such-folder/x.json"],
 }
 _WRONG = {
     "method": (["--methods=unbiased,no-such"], "There is no method 'no-such'"),
@@ -137,6 +140,8 @@ def calls(tmp_path_factory):
     for part in ("train.txt", "vali.txt", "test.txt"):
       (folder / name / part).write_text(text)
   (folder / "link.txt").symlink_to("sets/train.txt")
+  # Found before the real one: the commands are called in this folder.
+  (folder / "xgboost.py").write_text("raise ImportError('gone')\n")
   # A suite has hidden units of its own.
   called = {**_CALLS, **{
       name: ["compare", *_TINY[:-1], "--methods=naive-pairwise", *words]
@@ -173,13 +178,7 @@ def test_peers_run_on_clicks_like_any_method(calls):
   assert set(results["click"]["methods"]) == {_PEER}
 
 
-def test_peers_without_their_library(tmp_path):
-  # Found before the real one: the command is called in this folder.
-  (tmp_path / "xgboost.py").write_text("raise ImportError('gone')\n")
-  calls = Calls(tmp_path, {
-      "named": ["compare", *_TINY, "--methods=unbiased,xgboost-unbiased"],
-      # Ends before any run, after 'all' has been looked up.
-      "every": ["compare", *_TINY, "--json=no-such-folder/x.json"]})
+def test_peers_without_their_library(calls):
   assert calls.read("named", "status") == "1"
   assert "xgboost cannot be imported (gone); get it with: pip install" in (
       calls.read("named", "err"))

@@ -12,8 +12,8 @@ def square(number):
 
 
 def die(number):
-  """Takes its process down for 1."""
+  """Takes its process down for 1, and fails for 3."""
   if number == 1:
     time.sleep(1.0)
     os._exit(7)
-  return number
+  return square(number)

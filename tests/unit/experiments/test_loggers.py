@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from command_line import Calls
 from ultra_tfr.data import synthetic
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
@@ -143,28 +142,3 @@ def test_without_a_usable_feature_it_is_said():
 def test_an_unknown_logger(data):
   with pytest.raises(ValueError, match="`logger` must be one of"):
     loggers.logger_scores(data.train, [data.test], "best")
-
-
-_TRAIN = ["train", "--train=data.txt", "--test=data.txt", "--steps=2",
-          "--hidden_units=4", "--json=random.json", "--method=naive-pairwise"]
-
-
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("calls")
-  (folder / "data.txt").write_text("".join(
-      f"{(q + d) % 3} qid:{q} 1:{d} 2:{(q + d) % 3}\n"
-      for q in range(1, 11) for d in range(5)))
-  return Calls(folder, {
-      "random": [*_TRAIN, "--logger=random"],
-      "fraction": [*_TRAIN, "--logger=strong", "--initial_fraction=0.5"]})
-
-
-def test_the_command_takes_a_logger(calls):
-  assert calls.json("random")
-
-
-def test_the_command_wants_a_fraction_for_the_weak_logger_alone(calls):
-  calls.check_wrong("fraction", (
-      "--initial_fraction is for --logger weak, which sees few labels, but "
-      "--logger is strong; leave one of them out."), "Training")
