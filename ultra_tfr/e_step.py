@@ -247,23 +247,11 @@ class EStep:
     # clicked decides what is seen of it.
     unclicked = tf.where(self._clicked, 0.0, examination.unclicked_factor(
         self._relevance_logits, self._relevant, self._irrelevant))
-    return self._for_all_pairs(tf.einsum(
-        "sbi,sbj->bij", unseen * mixture[:, tf.newaxis, tf.newaxis],
-        unclicked))
-
-  def logged_order_weights(self) -> tf.Tensor:
-    """What positions alone add to the weights of all pairs, `[B, L, L]`."""
-    return self._for_all_pairs(
-        self._bias.logged_order_weight * weights_lib.logged_order_weights(
-            self._batch.slots.lookup(self._bias.mean_relevance())))
-
-  def _for_all_pairs(self, weights):
-    """Weights of pairs of which both orders count, `[B, L, L]`.
-
-    The loss multiplies a pair by the sample weight of its first item. So that
-    of the second has to count as well, or items with large sample weights would
-    be preferred.
-    """
+    weights = tf.einsum(
+        "sbi,sbj->bij", unseen * mixture[:, tf.newaxis, tf.newaxis], unclicked)
+    # The loss multiplies a pair by the sample weight of its first item. Both
+    # orders of a pair count here, so that of the second has to count as well,
+    # or items with large sample weights would be preferred.
     own = self._batch.weights
     count = tf.reduce_sum(
         tf.cast(self._batch.mask, tf.float32), axis=1, keepdims=True)

@@ -94,11 +94,11 @@ class PositionBias(base.LearningLayer):
     overflow: positions beyond K: `"mask"` leaves those items out, `"pool"` lets
       them share the last position, `"error"` raises when the epoch ends.
     logged_order_weight: how much the logged order counts: an
-      `UnbiasedPairwiseLoss` adds to the weight of each pair this many times the
-      weight that its positions alone would give it, see
-      `core.weights.logged_order_weights` (0 until EM has seen items). None
-      leaves it out. `ultra_tfr.logged_order.LoggedOrderGuard` starts there and
-      moves it; without that callback it stays. It is saved with the layer.
+      `UnbiasedPairwiseLoss` adds this to the weight of each pair with
+      c_a > c_b. Debiased, a pair at the first position counts 1, and feedback
+      as it is makes a ranker keep to the order that was shown. None leaves it
+      out. `ultra_tfr.logged_order.LoggedOrderGuard` starts there and moves it;
+      without that callback it stays. It is saved with the layer.
     name: the layer's name.
 
   Raises:
@@ -323,19 +323,6 @@ class PositionBias(base.LearningLayer):
         None if contexts is None else tf.cast(contexts, tf.float32))
     theta = slots.lookup(self.click_tables()[0])
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
-
-  def mean_relevance(self) -> tf.Tensor:
-    """r_k: the mean of P(r > 0 | c) of the items seen so far at each position.
-
-    Returns:
-      A tensor `[C, K]`, 0 where nothing was seen.
-    """
-    def of(model):
-      sums = tf.reduce_sum(self._seen(model), axis=2)
-      return tf.math.divide_no_nan(sums[..., examination_lib.RELEVANT],
-                                   sums[..., examination_lib.COUNT])
-    return tf.tensordot(
-        self.shares(), tf.stack([of(model) for model in self.models]), 1)
 
   def _seen(self, model):
     """Running statistics `[C, K, D, 5]`."""

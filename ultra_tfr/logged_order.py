@@ -14,10 +14,10 @@ from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 
-# Where the weight starts; a pair's own feedback has the weight 1.
+# Where the weight starts; debiased feedback has the weight 1.
 INITIAL_WEIGHT = 0.25
 # It moves by this factor between these bounds. At the upper one the ranker
-# mostly learns the logged order, at the lower one almost nothing of it.
+# mostly learns feedback as it is, at the lower one almost nothing of it.
 _FACTOR, _LOWEST, _HIGHEST = 4.0, 1 / 64, 4.0
 # The lead of the ranker over the logged order must be this share of the lead of
 # the logged order over its reverse. On simulated lists the lead of a trained
@@ -32,10 +32,11 @@ _STANDARD_ERRORS = 1.0
 class LoggedOrderGuard(tf.keras.callbacks.Callback):
   """Moves `logged_order_weight` of the bias layer by held-out feedback.
 
-  A logged order may come from a ranker that is better than what clicks alone
-  can teach. So at the end of each epoch the ranker, the logged order and its
-  reverse are judged by feedback that training does not see, with the
-  propensities of the moment taken out (SNIPS DCG@10, as in
+  A logged order may come from a ranker that is better than what debiased clicks
+  can teach. Clicks as they are keep to it: what stands high gets more of them.
+  So the loss learns from both, and at the end of each epoch the ranker, the
+  logged order and its reverse are judged by feedback that training does not
+  see, with the propensities of the moment taken out (SNIPS DCG@10, as in
   `ultra_tfr.evaluation.counterfactual`). What is hardly ever examined, as all
   below a click where users stop at it, counts with the relevance that a head of
   the model gives it (see `core.counterfactual.relevance_estimates`), or the
@@ -43,10 +44,11 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   over the logged order is larger than a tenth of the lead of the logged order
   over its reverse, and if it is ahead of the reverse, too, since propensities
   by which that is the best of the three are wrong; both by a standard error.
-  Then the weight of the logged order is a quarter of what it was, else four
+  Then the weight of clicks as they are is a quarter of what it was, else four
   times as much, between 1/64 and 4. So a logged order that says little of
-  relevance soon counts for nothing, and one that can hardly be bettered is
-  mostly what the ranker learns. The judgement is as good as the propensities.
+  relevance soon counts for nothing, and under one that can hardly be bettered
+  the ranker is nearly what it would be without debiasing. The judgement is as
+  good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -112,10 +114,10 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   def on_epoch_end(self, epoch, logs=None):
     """Judges by held-out feedback, and moves the weight."""
     del epoch
-    if not np.any(self._bias.mean_relevance()):
+    if not self._bias.is_fixed and not int(self._bias.num_updates):
       raise ValueError(
-          f"Without EM the layer {self._bias.name!r} does not know what stands "
-          "where, so `LoggedOrderGuard` would change nothing; give `fit` "
+          f"Without EM the layer {self._bias.name!r} knows nothing of "
+          "positions, so `LoggedOrderGuard` could not judge; give `fit` "
           "`ultra_tfr.callbacks.PropensityEM()`, too.")
     batches = [
         self._rankings(*tf.keras.utils.unpack_x_y_sample_weight(batch))

@@ -46,8 +46,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   any feedback >= 0 will do, clicks as well as dwell times. What is examined
   less than a twentieth as often as the first position (all below a click, where
   users stop at it) counts twenty times, and a relevance head takes the place of
-  the rest. A bias layer with `logged_order_weight` adds to all pairs what their
-  positions alone say of them.
+  the rest. A bias layer with `logged_order_weight` adds that to each weight: so
+  much of what clicks say as they are, which is the order they were shown in.
 
   `y_true` is `[B, L]` feedback with item l shown at position l + 1, or packed
   by `ultra_tfr.pack_feedback`. `y_pred` is one of
@@ -219,7 +219,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
         self.options.max_weight)
     own = weights
     if self.uses_logged_order:
-      weights += scale * step.logged_order_weights()
+      weights += tf.where(
+          step.is_greater, self.position_bias.logged_order_weight, 0.0)
     if step.fills_in:
       weights += scale * step.unseen_weights()
     if self.lambda_weight is not None:

@@ -12,7 +12,6 @@ from ultra_tfr import logged_order
 from ultra_tfr.baselines.pointwise import AffineCorrectionLoss
 from ultra_tfr.baselines.pointwise import RegressionEMLoss
 from ultra_tfr.callbacks import PropensityEM
-from ultra_tfr.core import examination
 from ultra_tfr.feedback import pack_feedback
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.logged_order import LoggedOrderGuard
@@ -24,20 +23,10 @@ K = 4
 CURVE = [1.0, 0.5, 0.25, 0.2]
 
 
-def _bias(weight=0.25, relevance=(0.4, 0.3, 0.2, 0.1), **arguments):
+def _bias(weight=0.25, **arguments):
   arguments.setdefault("examination", CURVE)
-  bias = PositionBias(K, logged_order_weight=weight,
+  return PositionBias(K, logged_order_weight=weight,
                       **{"trust_bias": None, **arguments})
-  return _with_relevance(bias, np.tile(relevance, bias.num_contexts))
-
-
-def _with_relevance(bias, relevance):
-  """The layer as if it had seen that share of relevant items by position."""
-  sums = np.ones([len(relevance), examination.NUM_STATISTICS])
-  sums[:, examination.COUNT] = 7.0
-  sums[:, examination.RELEVANT] = 7.0 * np.array(relevance)
-  bias._averages["pointwise"].assign(sums)
-  return bias
 
 
 def _model(bias, **arguments):
@@ -69,34 +58,19 @@ class TestTheWeightOfTheLoss:
 
   @pytest.mark.parametrize("weight", [0.0, 0.5, 3.0])
   def test_adds_the_double_loop(self, weight):
-    relevance = [0.6, 0.3, 0.2, 0.1]
     scores = [[0.3, -1.0, 2.0, 0.7], [1.0, 0.2, -0.4, 0.0]]
-    feedback = [[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, -1.0]]
-    sizes = [4, 3]
-    bias = _bias(weight, relevance, examination=[.8, .4, .2, .1])
-    options = {"reduction": "sum", "head_weight": 0.0}
-    actual = UnbiasedPairwiseLoss(bias, **options)(feedback, scores)
-    plain = UnbiasedPairwiseLoss(
-        PositionBias(K, examination=[.8, .4, .2, .1]), **options)(
-            feedback, scores)
+    feedback = [[1.0, 0.0, 0.0, 3.0], [0.0, 1.0, 0.0, -1.0]]
+    options = {"reduction": "sum", "head_weight": 0.0, "feedback": "graded"}
+    with_it, plain = (
+        UnbiasedPairwiseLoss(_bias(part, examination=[.8, .4, .2, .1]),
+                             **options)(feedback, scores)
+        for part in (weight, None))
     added = sum(
-        relevance[a] * (1 - relevance[b]) * oracles.logistic_loss(
-            row[a], row[b])
-        for row, size in zip(scores, sizes)
-        for a in range(size) for b in range(size) if a != b)
-    assert float(actual) == pytest.approx(
-        float(plain) + weight * 0.8**2 * added, rel=1e-5)
-
-  def test_equal_relevance_pulls_no_way(self):
-    bias, scores = _bias(5.0, [0.3] * K), tf.zeros([1, K])
-    # Heavier items are not preferred for their weight.
-    for weights in (None, [[3.0]], [[1.0, 3.0, 0.5, 1.0]]):
-      with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = UnbiasedPairwiseLoss(bias, head_weight=0.0)(
-            tf.zeros([1, K]), scores, weights)
-      assert float(value) > 0
-      np.testing.assert_allclose(tape.gradient(value, scores), 0.0, atol=1e-6)
+        oracles.logistic_loss(row[a], row[b])
+        for row, clicks, size in zip(scores, feedback, [4, 3])
+        for a in range(size) for b in range(size) if clicks[a] > clicks[b])
+    assert float(with_it) == pytest.approx(
+        float(plain) + weight * added, rel=1e-5)
 
   def test_a_list_counts_by_its_weight(self):
     loss = UnbiasedPairwiseLoss(_bias(2.0), head_weight=0.0, reduction="sum")
@@ -113,36 +87,18 @@ class TestTheWeightOfTheLoss:
       counted.append(loss.position_bias.take_sums()["counters"].numpy())
     np.testing.assert_allclose(*counted)
 
-  def test_a_large_weight_makes_the_logged_order(self):
-    # Feedback alone says the opposite of the logged order.
-    bias = _bias(16.0, [0.6, 0.3, 0.2, 0.1], examination=[1.0] * K)
-    scores = tf.Variable(tf.zeros([1, K]))
-    loss, optimizer = UnbiasedPairwiseLoss(bias), tf.keras.optimizers.SGD(1.0)
-    for _ in range(50):
-      with tf.GradientTape() as tape:
-        value = loss([[0.0, 0.0, 0.0, 1.0]], scores)
-      optimizer.minimize(value, [scores], tape=tape)
-    assert np.all(np.diff(scores.numpy()[0]) < 0)
-
-  def test_nothing_was_seen_and_nothing_is_added(self):
-    batch = [[1.0, 0.0, 0.0, 1.0]], [[0.3, -1.0, 2.0, 0.7]]
-    assert float(UnbiasedPairwiseLoss(_bias(9.0, [0.0] * K))(*batch)) == (
-        pytest.approx(float(UnbiasedPairwiseLoss(_bias(None))(*batch))))
-
-  def test_relevance_is_what_em_saw(self):
-    bias = PositionBias(2, logged_order_weight=1.0, trust_bias=None)
-    model = tf.keras.Sequential([tf.keras.layers.Dense(
-        2, kernel_initializer="zeros", bias_initializer="zeros",
-        input_shape=(2, 1))])
-    model.compile("sgd", UnbiasedPairwiseLoss(bias))
-    feedback = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    model.fit(np.zeros([4, 2, 1]), feedback, batch_size=4, verbose=0,
-              callbacks=[PropensityEM()])
-    # The first E step: beta 1/2, theta .9 everywhere.
-    unclicked = oracles.relevance_posterior(False, 0.5, 0.9, 0.0)
-    np.testing.assert_allclose(
-        bias.mean_relevance()[0],
-        [(2 + 2 * unclicked) / 4, (1 + 3 * unclicked) / 4], rtol=1e-4)
+  def test_a_large_weight_learns_from_feedback_as_it_is(self):
+    """One click at the top outweighs debiased ones that are rarer below."""
+    feedback = [[1.0, 0.0, 0.0, 0.0]] * 3 + [[0.0, 0.0, 0.0, 1.0]]
+    for weight, first in ((0.0, 3), (16.0, 0)):
+      loss = UnbiasedPairwiseLoss(_bias(weight))
+      scores = tf.Variable(tf.zeros([1, K]))
+      optimizer = tf.keras.optimizers.SGD(0.1)
+      for _ in range(50):
+        with tf.GradientTape() as tape:
+          value = loss(feedback, tf.tile(scores, [4, 1]))
+        optimizer.minimize(value, [scores], tape=tape)
+      assert np.argmax(scores.numpy()[0]) == first
 
   def test_the_config_has_it(self):
     again = PositionBias.from_config(_bias(0.75).get_config())
@@ -195,7 +151,7 @@ class TestGuard:
     bias = PositionBias(K, trust_bias=None, examination_model="browsing",
                         logged_order_weight=0.25)
     bias.examination.assign(np.tile([1.0, 0, 0, 0], K)[np.newaxis])
-    _with_relevance(bias, [0.2] * K * K)
+    bias.num_updates.assign(1)
     # What is best stands last; a head gives the logits, the ranker the same.
     features, feedback = _lists(np.tile([click, 0, 0, 0], [12, 1]),
                                 sign * np.tile([0.0, -1.0, -2.0, 5.0], [12, 1]))
@@ -373,7 +329,7 @@ class TestGuardMessages:
   def test_no_em(self):
     bias = PositionBias(K, logged_order_weight=0.25, trust_bias=None)
     with pytest.raises(ValueError, match="^Without EM the layer "
-                       "'position_bias' does not know .* give `fit` "
+                       "'position_bias' knows nothing .* give `fit` "
                        r"`ultra_tfr.callbacks.PropensityEM\(\)`, too.$"):
       _end_epoch(LoggedOrderGuard(_lists(CLICKED_LAST)), _model(bias))
 
@@ -392,9 +348,8 @@ class TestGuardMessages:
       guard.on_epoch_end(1)
 
   def test_dwell_for_a_layer_of_clicks(self):
-    bias = _with_relevance(
-        PositionBias(K, trust_bias="position", logged_order_weight=0.25),
-        [0.1] * K)
+    bias = PositionBias(K, trust_bias="position", logged_order_weight=0.25)
+    bias.num_updates.assign(1)
     guard = LoggedOrderGuard([_lists([[0.0, 31.5, 0.0, 0.0]])])
     with pytest.raises(ValueError, match="must hold clicks, 0 or 1 or their "
                        "means, .* but has 31.5; pack `feedback > 0`, or give "

@@ -122,26 +122,6 @@ def trust_pair_weights(second_clicked, model, examined_b, normalize_trust):
   return weights
 
 
-def logged_order_weights(relevance):
-  """What the display positions alone say about each pair: r_i (1 - r_j).
-
-  P(r_a > r_b) of two documents of which only the positions are known, r_k being
-  the share of relevant ones at position k. Added to the weights of a pair's own
-  feedback, it shrinks preferences towards the mean of their positions.
-
-  Args:
-    relevance: `[B, L]`, r at the position of each item.
-
-  Returns:
-    `[B, L, L]`.
-
-  >>> logged_order_weights(tf.constant([[0.5, 0.25]])).numpy()[0].round(3)
-  array([[0.25 , 0.375],
-         [0.125, 0.188]], dtype=float32)
-  """
-  return relevance[:, :, tf.newaxis] * (1.0 - relevance)[:, tf.newaxis, :]
-
-
 def scale_and_clip(weights, scale, max_weight=None, power=None):
   """Scales weights, then caps them.
 

@@ -344,9 +344,9 @@ def _about_guard(diagnosis, sentences):
   sentences.append(
       "At the end of training the ranker's SNIPS DCG@10 on held-out requests "
       f"was {abs(leads[-1]):.3f} {'above' if leads[-1] > 0 else 'below'} that "
-      "of the order shown. It learned that order with the weight "
-      f"{weight:.2g}, where a pair's own feedback counts 1; the weight falls "
-      "while the ranker is clearly ahead.")
+      "of the order shown. It learned from feedback as it is, which keeps to "
+      f"that order, with the weight {weight:.2g}, where debiased feedback "
+      "counts 1; the weight falls while the ranker is clearly ahead.")
 
 
 def _about_agreement(diagnosis, sentences, warnings):

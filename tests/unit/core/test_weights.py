@@ -200,18 +200,6 @@ def test_values_and_gradients_are_finite_at_probabilities_zero_and_one(dtype):
       assert np.isfinite(gradient.numpy()).all(), name
 
 
-def test_positions_alone_prefer_the_more_relevant_one():
-  relevance = [0.6, 0.3, 0.05]
-  weights = weights_lib.logged_order_weights(tf.constant([relevance])).numpy()
-  for a in range(3):
-    for b in range(3):
-      assert weights[0, a, b] == pytest.approx(
-          relevance[a] * (1.0 - relevance[b]))
-      # The two directions differ by the difference of relevance.
-      assert weights[0, a, b] - weights[0, b, a] == pytest.approx(
-          relevance[a] - relevance[b], abs=1e-6)
-
-
 def test_scaling_comes_before_the_cap_and_the_cut_is_reported():
   weights = tf.constant([[[1.0, 10.0, 100.0]]], tf.float64)
   kept, cut = weights_lib.scale_and_clip(weights, 0.1, 2.0)

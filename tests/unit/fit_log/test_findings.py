@@ -351,8 +351,8 @@ def test_strength_that_is_not_known():
 
 @pytest.mark.parametrize("weights, lead, parts", [
     ([2.0, 4.0, 2.0], -0.0124, (
-        "0.012 below that of the order shown. It learned that order with the "
-        "weight 4, where",)),
+        "0.012 below that of the order shown. It learned from feedback as it "
+        "is, which keeps to that order, with the weight 4, where",)),
     # The only weight that any step had is the first one.
     ([0.0625], 0.003, ("0.003 above", "with the weight 0.25,")),
     ([0.03125, 0.015625], 0.09, ("0.090 above", "the weight 0.031,"))])
