@@ -2,10 +2,12 @@
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_ranking as tfr
 
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.feedback import ranking_head
+from ultra_tfr.metrics import on_ranking
 
 TOPN = (3, 5, 10)
 # Up to this grade, sums of gains 2^y - 1 over a list are finite in float32.
@@ -54,7 +56,7 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
     batch_lists: lists in one call.
 
   Returns:
-    A dict such as `{"ndcg@10": 0.5}`; 0 if no list counts.
+    A dict such as `{"ndcg@10": 0.5}`.
 
   Raises:
     ValueError: if a label is above 100.
@@ -64,9 +66,16 @@ def ndcg(lists, scores, topn=TOPN, batch_lists=256):
   >>> ndcg(lists, np.array([1.0, 2.0, 3.0]), topn=(3,))
   {'ndcg@3': 1.0}
   """
-  found = _ndcg_by_list(lists, scores, topn, batch_lists)
-  means = found.mean(axis=0) if len(found) else np.zeros(len(topn))
-  return {f"ndcg@{n}": float(mean) for n, mean in zip(topn, means)}
+  check_grades("The lists", lists.labels)
+  metrics = {f"ndcg@{n}": on_ranking(tfr.keras.metrics.NDCGMetric(topn=n))
+             for n in topn}
+  padded = lists.pad_values(scores, 0.0)
+  labels = lists.pad_values(lists.labels, -1.0)
+  for start in range(0, len(lists), batch_lists):
+    rows = slice(start, start + batch_lists)
+    for metric in metrics.values():
+      metric.update_state(labels[rows], tf.constant(padded[rows]))
+  return {name: float(metric.result()) for name, metric in metrics.items()}
 
 
 def check_grades(name, labels):
@@ -108,11 +117,6 @@ def ndcg_by_list(lists, scores, topn=10, batch_lists=256):
   >>> ndcg_by_list(lists, np.array([1.0, 2.0, 3.0, 4.0])).tolist()
   [1.0]
   """
-  return _ndcg_by_list(lists, scores, (topn,), batch_lists)[:, 0]
-
-
-def _ndcg_by_list(lists, scores, topn, batch_lists):
-  """`[Q, T]` float64, of the lists with a relevant document, by cutoff."""
   check_grades("The lists", lists.labels)
   padded = lists.pad_values(scores, 0.0)
   labels = lists.pad_values(lists.labels, -1.0)
@@ -122,10 +126,9 @@ def _ndcg_by_list(lists, scores, topn, batch_lists):
     gains = tf.exp(tf.nn.relu(part) * np.log(2.0)) - 1.0
     totals = counterfactual.request_totals(
         tf.constant(padded[start:start + batch_lists], tf.float32), gains,
-        masking.valid_items(part), topn)
-    ideal = totals.ideal_dcg.numpy().astype(np.float64)
-    counts = ideal[:, 0] > 0
-    found.append(totals.dcg.numpy()[counts] / ideal[counts])
+        masking.valid_items(part), (topn,))
+    ideal = totals.ideal_dcg[:, 0].numpy().astype(np.float64)
+    found.append(totals.dcg[:, 0].numpy()[ideal > 0] / ideal[ideal > 0])
   return np.concatenate(found)
 
 
