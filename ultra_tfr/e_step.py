@@ -164,26 +164,46 @@ class EStep:
     return weights_lib.scale_and_clip(
         weights, 1.0, power=self.weight_power)[0]
 
-  def item_weights(self) -> tuple[tf.Tensor, tf.Tensor]:
-    """Debiasing weights of items, and what `max_weight` cut off, `[B, L]` each.
+  def item_weights(
+      self, with_labels: bool = False
+  ) -> tuple[tf.Tensor, tf.Tensor, Optional[tf.Tensor]]:
+    """Debiasing weights of items.
 
     They are beta / pi of items with feedback, with the expectation beta, and
     (1 - beta) / (1 - pi) of the others, with the expectation 1 - beta. Each is
     multiplied by theta_1 of its hypothesis; of several hypotheses it is the
     mean by their shares.
+
+    Args:
+      with_labels: whether something can be added to feedback. Then beta / pi
+        is capped as that of pairs.
+
+    Returns:
+      The weights, what `max_weight` cut off, and what the model adds to the
+      debiased feedback of all items for what nobody sees, see
+      `core.weights.unseen_relevance`, `[B, L]` each; None for the last one if
+      nothing can be added, or no head says what.
     """
     believed = self._bias.shares() * tf.sqrt(self._bias.scales())
+    arguments = self._relevance_logits, self._relevant, self._irrelevant
+    clicked = examination.clicked_factor(*arguments)
+    added = None
+    if with_labels and self._cap is not None:
+      clicked = tf.minimum(clicked, self._cap)
+      added = tf.tensordot(
+          believed, weights_lib.unseen_relevance(*arguments, self._cap), 1)
+      if self.weight_power is not None:
+        added *= self.weight_power
     clicked, unclicked = (
-        tf.tensordot(believed, factor(
-            self._relevance_logits, self._relevant, self._irrelevant), 1)
-        for factor in (examination.clicked_factor,
-                       examination.unclicked_factor))
+        tf.tensordot(believed, factor, 1)
+        for factor in (clicked, examination.unclicked_factor(*arguments)))
     kept, cut = weights_lib.scale_and_clip(
         clicked, 1.0, self._options.max_weight, self.weight_power)
     unclicked, _ = weights_lib.scale_and_clip(
         unclicked, 1.0, power=self.weight_power)
     return (tf.stop_gradient(tf.where(self._clicked, kept, unclicked)),
-            tf.where(self._clicked, cut, 0.0))
+            tf.where(self._clicked, cut, 0.0),
+            None if added is None else tf.stop_gradient(added))
 
   def expected_feedback(self) -> tf.Tensor:
     """What clicks with their `item_weights` are on average, `[B, L]`.

@@ -261,9 +261,10 @@ class UnbiasedLoss(base.LearningLoss):
   squared error, and pairs by their preferred item) it gets these; where it
   takes its gain from the label (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG,
   pairwise squared error) the label is the feedback times its weight, with
-  linear gain. `ultra_tfr.ranking_losses` says for each loss what is then
-  unbiased, and why the others are refused. For pairs `UnbiasedPairwiseLoss` is
-  the better choice, since it debiases both items.
+  linear gain. To labels, and to feedback in a softmax, a relevance head adds
+  what nobody sees, as in `UnbiasedPairwiseLoss`. `ultra_tfr.ranking_losses`
+  says for each loss what is then unbiased, and why the others are refused. For
+  pairs `UnbiasedPairwiseLoss` is the better choice: it debiases both items.
 
   `y_true` and `y_pred` are those of `UnbiasedPairwiseLoss`, and what it says of
   heads, hypotheses, `PropensityEM` and `val_loss` holds here, too. The value is
@@ -317,14 +318,18 @@ class UnbiasedLoss(base.LearningLoss):
 
   def _learn(self, batch):
     step = e_step.EStep(batch, self.position_bias, self.options)
-    factors, cut = step.item_weights()
+    factors, cut, added = step.item_weights(self._debiased.takes_labels)
     clicks = tf.cast(batch.feedback > 0, tf.float32)
+    if added is not None:
+      # In the units of feedback, of which an item that was seen has so much.
+      added *= tf.math.divide_no_nan(
+          tf.reduce_sum(batch.feedback * clicks), tf.reduce_sum(clicks))
     return base.Learned(
         self.options.head_weight * step.head_losses(), step.sums,
         tf.reduce_sum(clicks), tf.reduce_sum(clicks * factors),
         tf.reduce_sum(cut),
         self._debiased(batch.feedback, step.scores, batch.mask, batch.weights,
-                       factors, step.expected_feedback()))
+                       factors, step.expected_feedback(), added))
 
   def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""

@@ -109,6 +109,8 @@ class DebiasedLoss:
 
   Attributes:
     treatment: its `Treatment`.
+    takes_labels: whether the debiased feedback itself enters, to which
+      something may be added.
 
   Args:
     loss: a `tfr.keras.losses` loss, or one of a subclass.
@@ -131,11 +133,17 @@ class DebiasedLoss:
     # TF-Ranking's mask: of ragged labels their lengths, otherwise labels >= 0.
     self._is_ragged = config.get("ragged", False)
     # The object, which the config holds as a description.
-    check_lambda_weight(getattr(loss, "_lambda_weight", None), loss)
+    lambda_weight = getattr(loss, "_lambda_weight", None)
+    check_lambda_weight(lambda_weight, loss)
+    # A softmax loss is linear in labels times weights, unless a lambda weight
+    # takes a gain from the labels.
+    self.takes_labels = self.treatment.enters == "label" or (
+        isinstance(loss, _ALL.SoftmaxLoss) and lambda_weight is None)
 
   def __call__(self, feedback: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor,
                weights: tf.Tensor, factors: tf.Tensor,
-               expected: Optional[tf.Tensor] = None) -> tf.Tensor:
+               expected: Optional[tf.Tensor] = None,
+               added: Optional[tf.Tensor] = None) -> tf.Tensor:
     """The loss on debiased feedback, reduced as TF-Ranking does.
 
     Args:
@@ -146,16 +154,19 @@ class DebiasedLoss:
       factors: `[B, L]` debiasing weights, without a gradient.
       expected: `[B, L]`, what the debiased feedback of each item is on average
         over clicks, if that is known.
+      added: `[B, L]`, what the loss `takes_labels` of besides; or None.
 
     Returns:
       A scalar, unless the loss is not reduced.
     """
     treatment = self.treatment
     labels = feedback
-    if treatment.enters == "weights":
+    if not self.takes_labels:
       weights *= factors
     else:
-      labels = tf.where(mask, feedback * factors, 0.0)
+      debiased = feedback * factors
+      labels = tf.where(
+          mask, debiased if added is None else debiased + added, 0.0)
       if treatment.best is not None:
         # The loss divides by the best value of these labels, so the debiasing
         # weight of a single click would cancel. This takes their best value out

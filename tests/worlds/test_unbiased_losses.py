@@ -33,8 +33,12 @@ TRUST = {"trust_bias": "position", "examination": [.8, .6, .4],
 P1 = np.multiply(TRUST["examination"], TRUST["trust_positive"])
 P0 = np.multiply(TRUST["examination"], TRUST["trust_negative"])
 
+# The last item is hardly seen: labels of it are the model's.
+UNSEEN = np.array([0.8, 0.5, 0.002])
+
 worlds = pytest.mark.parametrize("bias, p1, p0", [
     pytest.param({"examination": THETA}, THETA, 0.0 * THETA, id="examination"),
+    pytest.param({"examination": UNSEEN}, UNSEEN, 0.0 * UNSEEN, id="unseen"),
     pytest.param(TRUST, P1, P0, id="trust")])
 
 
