@@ -54,7 +54,7 @@ class TruePreferenceLoss(tf.keras.losses.Loss):
     # A document is not preferred to itself.
     weights = tf.linalg.set_diag(weights, tf.zeros_like(relevance))
     return tf.reduce_sum(
-        weights * pairs.logistic_loss(pairs.differences(y_pred)), axis=2)
+        weights * pairs.logistic_loss(y_pred), axis=2)
 
 
 def main(_):

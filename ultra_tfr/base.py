@@ -54,7 +54,7 @@ class _Unsaved(NamedTuple):
 
   gate: tf.Variable
   skipped: tf.Variable
-  update: Callable[[str], Callable[[tf.Tensor], tf.Tensor]]
+  update: Callable[..., Callable[[tf.Tensor], tf.Tensor]]
 
 
 class LearningLayer(tf.keras.layers.Layer):
@@ -159,16 +159,15 @@ class LearningLayer(tf.keras.layers.Layer):
       loss: the loss of the batch, a scalar; None to look at the sums only.
     """
     size = tf.linalg.global_norm(list(sums.values()))
-    if loss is not None:
-      size += loss
-    is_finite = tf.math.is_finite(size)
+    size = size if loss is None else size + loss
+    is_finite, is_open = tf.math.is_finite(size), self._unsaved().gate > 0
+    counts = tf.logical_and(is_open, is_finite)
     for key, value in sums.items():
       # A select, since a product would let a NaN through a closed gate.
-      self._sums[key].assign_add(self.only_while_collecting(
-          tf.where(is_finite, value, tf.zeros_like(value))))
-    share = tf.constant(1.0 / num_replicas())
-    self._unsaved().skipped.assign_add(self.only_while_collecting(
-        tf.where(is_finite, tf.zeros_like(share), share)))
+      self._sums[key].assign_add(tf.where(counts, value, tf.zeros_like(value)))
+    self._unsaved().skipped.assign_add(tf.where(
+        tf.logical_and(is_open, tf.logical_not(is_finite)),
+        1.0 / num_replicas(), 0.0))
 
   def only_while_collecting(self, values: tf.Tensor) -> tf.Tensor:
     """The tensor while the gate is open, zeros otherwise."""
@@ -228,14 +227,21 @@ class LearningLayer(tf.keras.layers.Layer):
       pairs (or clicks) to learn from, weight, weight that was clipped, and
       batches that were left out; zeros if none was collected.
     """
-    return self._unsaved().update(averaging)(
+    scope = () if not tf.executing_eagerly() else (
+        tf.distribute.get_strategy(), tf.distribute.in_cross_replica_context())
+    return self._unsaved().update(averaging, *scope)(
         tf.constant([step_size, step_decay, warmup], tf.float32))
 
-  def _compile_update(self, averaging):
-    """Compiles the M step, which is bound to the variables of this layer."""
-    return tf.function(
+  def _compile_update(self, averaging, *scope):
+    """Compiles the M step, which is bound to the variables of this layer.
+
+    Within a `scope` it gives the graph itself, since `tf.function` looks for
+    the right one at each call, which takes half as long as an M step.
+    """
+    compiled = tf.function(
         functools.partial(self._update, averaging),
         input_signature=[tf.TensorSpec([3])], autograph=False)
+    return compiled.get_concrete_function() if scope else compiled
 
   def _update(self, averaging, rates):
     sums = self.take_sums()

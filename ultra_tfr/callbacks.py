@@ -13,6 +13,8 @@ from ultra_tfr import checks
 from ultra_tfr import keras_guards
 
 _AVERAGING = ("statistics", "parameters")
+# Counters of so many M steps are added up at once.
+_MANY = 64
 
 
 class PropensityEM(tf.keras.callbacks.Callback):
@@ -91,6 +93,7 @@ class PropensityEM(tf.keras.callbacks.Callback):
                warmup: int = 20, update_every: int = 1,
                partial_restore: bool = False):
     super().__init__()
+    keras_guards.keep_logs_on_device(self)
     checks.check_choice("averaging", averaging, _AVERAGING)
     self._update_every = checks.check_count("update_every", update_every)
     if position_bias is not None:
@@ -281,12 +284,15 @@ class _Updates:
     # Whether a step of a `fit` around this one is under way.
     self.is_within_step = False
     self._rule, self._prefix, self._has_weights = rule, prefix, has_weights
-    # The sums and the largest values of the epoch's counters, on the device.
-    self._totals, self._largest = _no_counters(), _no_counters()
+    # The epoch's counters, on the device: sums, largest values, and those of
+    # the last M steps, since to add them one by one would cost more.
+    self._totals = self._largest = _no_counters()
+    self._last = []
 
   def begin(self):
     """Learns from sums that are pending, such as those of a checkpoint."""
-    self._totals, self._largest = _no_counters(), _no_counters()
+    self._totals = self._largest = _no_counters()
+    self._last = []
     self.is_within_step = self.layer.is_collecting
     self.layer.stop_collecting()
     self.update()
@@ -294,9 +300,16 @@ class _Updates:
 
   def update(self):
     """The M step."""
-    counters = self.layer.update(**self._rule)
-    self._totals += counters
-    self._largest = tf.maximum(self._largest, counters)
+    self._last.append(self.layer.update(**self._rule))
+    if len(self._last) >= _MANY:
+      self._add_up()
+
+  def _add_up(self):
+    """Takes the counters of the last M steps into those of the epoch."""
+    last = tf.stack(self._last)
+    self._last = []
+    self._totals += tf.reduce_sum(last, axis=0)
+    self._largest = tf.maximum(self._largest, tf.reduce_max(last, axis=0))
 
   def end_epoch(self):
     """The last M step of an epoch.
@@ -308,8 +321,9 @@ class _Updates:
     # open and sums pending.
     self.layer.stop_collecting()
     self.update()
+    self._add_up()
     totals, largest = self._totals.numpy(), self._largest.numpy()
-    self._totals, self._largest = _no_counters(), _no_counters()
+    self._totals = self._largest = _no_counters()
     tables, logs = self.layer.tables(), dict(self.layer.scalars())
     for name, curves in self.layer.curves().items():
       logs.update(_by_position(name, curves))

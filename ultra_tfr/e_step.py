@@ -21,6 +21,7 @@ from ultra_tfr.core import pairs
 from ultra_tfr.core import trust
 from ultra_tfr.core import weights as weights_lib
 from ultra_tfr.feedback import Batch
+from ultra_tfr.feedback import TensorLike
 
 _CHOICES = {
     "feedback": ("binary", "graded"),
@@ -138,16 +139,27 @@ class EStep:
     return (pairs.differences(self._heads[2]) -
             self._options.tie_threshold)
 
-  def pair_weights(self) -> tf.Tensor:
-    """Debiasing weights, `[B, L, L]`, meaningful where c_a > c_b.
+  def pair_weights(self, scale: TensorLike = 1.0) -> tf.Tensor:
+    """Debiasing weights, `[B, L, L]`, 0 unless c_a > c_b.
 
-    They are raised to `weight_power`, and have no scale yet.
+    Args:
+      scale: what they are multiplied by before they are raised to
+        `weight_power`.
     """
-    form = self._options.examination_posterior
+    if self.weight_power is not None:
+      scale = tf.pow(scale, self.weight_power)
     if self._has_closed_form:
-      return weights_lib.item_pair_weights(
-          self._clicked, self._relevance_logits, self._relevant,
-          self._irrelevant, self._mixture, self._cap, self.weight_power)
+      # Scaled by item, of which there are fewer, and finite for all pairs.
+      return tf.cast(self.is_greater, tf.float32) * (
+          weights_lib.item_pair_weights(
+              self._clicked, self._relevance_logits, self._relevant,
+              self._irrelevant, scale * self._mixture, self._cap,
+              self.weight_power))
+    return tf.where(self.is_greater, scale * self._trust_weights(), 0.0)
+
+  def _trust_weights(self):
+    """The weights of other forms, `[B, L, L]`, without a scale."""
+    form = self._options.examination_posterior
     if form == "item":
       examined = examination.examination_posterior(
           self._clicked, self._relevance_logits[0], self._relevant[0])
@@ -255,11 +267,15 @@ class EStep:
     """Whether `pair_weights` leaves out what `unseen_weights` adds."""
     return self._has_closed_form and self._cap is not None
 
-  def unseen_weights(self) -> tf.Tensor:
-    """What the model adds for items that nobody sees, `[B, L, L]`."""
+  def unseen_weights(self, scale: TensorLike = 1.0) -> tf.Tensor:
+    """What the model adds for items that nobody sees, `[B, L, L]`.
+
+    Args:
+      scale: what it is multiplied by.
+    """
     unseen = weights_lib.unseen_relevance(
         self._relevance_logits, self._relevant, self._irrelevant, self._cap)
-    mixture = self._mixture
+    mixture = scale * self._mixture
     if self.weight_power is not None:
       # It comes as fast as the others get their full weight.
       mixture *= self.weight_power
@@ -267,18 +283,18 @@ class EStep:
     # clicked decides what is seen of it.
     unclicked = tf.where(self._clicked, 0.0, examination.unclicked_factor(
         self._relevance_logits, self._relevant, self._irrelevant))
-    weights = tf.einsum(
-        "sbi,sbj->bij", unseen * mixture[:, tf.newaxis, tf.newaxis], unclicked)
     # The loss multiplies a pair by the sample weight of its first item. Both
     # orders of a pair count here, so that of the second has to count as well,
     # or items with large sample weights would be preferred.
-    own = self._batch.weights
-    count = tf.reduce_sum(
-        tf.cast(self._batch.mask, tf.float32), axis=1, keepdims=True)
+    own, mask = self._batch.weights, self._batch.mask
+    count = tf.reduce_sum(tf.cast(mask, tf.float32), axis=1, keepdims=True)
     relative = tf.math.divide_no_nan(
         own * count, tf.reduce_sum(own, axis=1, keepdims=True))
-    return tf.where(masking.valid_pairs(self._batch.mask),
-                    weights * relative[:, tf.newaxis, :], 0.0)
+    # By item, of which there are fewer than pairs.
+    weights = weights_lib.sum_of_products(
+        tf.where(mask, unseen * mixture[:, tf.newaxis, tf.newaxis], 0.0),
+        tf.where(mask, unclicked * relative, 0.0))
+    return tf.linalg.set_diag(weights, tf.zeros_like(own))
 
   def head_losses(self) -> tf.Tensor:
     """Cross-entropy of the relevance and preference heads, `[B, L]`.
@@ -332,9 +348,9 @@ class EStep:
     """
     weights = self._batch.weights
     sums = {}
-    statistics = weights[..., tf.newaxis] * examination.pointwise_statistics(
+    statistics = examination.pointwise_statistics(
         self._clicked, self._relevance_logits, self._relevant,
-        self._irrelevant)
+        self._irrelevant, weights)
     for i, model in enumerate(self._bias.models):
       sums[model.key("pointwise")] = self._slots[i].sums(statistics[i])
       sums[model.key("calibration")] = em.calibration_sums(

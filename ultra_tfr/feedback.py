@@ -193,7 +193,7 @@ def split_heads(y_pred: TensorLike,
         "`y_pred` must have the shape [lists, items] for scores, or [lists, "
         "items, heads] for a ranking score and relevance logits, but has the "
         f"shape {y_pred.shape}; stack two heads or more on the last axis.")
-  return tf.unstack(tf.cast(y_pred, tf.float32), axis=2)
+  return tf.unstack(tf.transpose(tf.cast(y_pred, tf.float32), [2, 0, 1]))
 
 
 def ranking_head(y_pred: tf.Tensor) -> tf.Tensor:

@@ -76,6 +76,18 @@ def callbacks_of_fit(model):
   return []
 
 
+def keep_logs_on_device(callback):
+  """Tells Keras that the batch hooks of a callback do without logs.
+
+  For any other callback with such hooks it reads the loss and all metrics after
+  each batch, for which it waits for the device.
+
+  Args:
+    callback: a Keras callback.
+  """
+  callback._supports_tf_logs = True
+
+
 def call_last(model, callback):
   """Adds a callback behind all others of the `fit` that is under way.
 

@@ -203,7 +203,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     step = e_step.EStep(batch, self.position_bias, options)
     weights, own, cut = self._pair_weights(batch, step)
     pair_losses = _PAIR_LOSSES[options.pair_loss](
-        pairs.differences(step.scores / options.temperature))
+        step.scores / options.temperature)
     losses = tf.reduce_sum(weights * pair_losses, axis=2)
     if options.head_weight:
       losses += options.head_weight * step.head_losses()
@@ -212,17 +212,15 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
 
   def _pair_weights(self, batch, step):
     """Weights of pairs, the part from their own feedback, and what was cut."""
-    weights = tf.where(step.is_greater, step.pair_weights(), 0.0)
-    scale, power = self.position_bias.scale(), step.weight_power
-    weights, cut = weights_lib.scale_and_clip(
-        weights, scale if power is None else scale ** power,
-        self.options.max_weight)
-    own = weights
+    scale = self.position_bias.scale()
+    own, cut = weights_lib.scale_and_clip(
+        step.pair_weights(scale), 1.0, self.options.max_weight)
+    weights = own
     if self.uses_logged_order:
-      weights += tf.where(
-          step.is_greater, self.position_bias.logged_order_weight, 0.0)
+      weights += self.position_bias.logged_order_weight * tf.cast(
+          step.is_greater, tf.float32)
     if step.fills_in:
-      weights += scale * step.unseen_weights()
+      weights += step.unseen_weights(scale)
     if self.lambda_weight is not None:
       metric = lambda_pair_weights(
           self.lambda_weight, batch.feedback, step.scores, batch.positions,

@@ -66,6 +66,38 @@ def test_no_batch_waits_for_the_device(overflow, monkeypatch):
   assert logs["batches_skipped"] == 0
 
 
+def test_keras_reads_no_loss_for_the_hooks_of_a_batch():
+  """It did after each batch, to hand the callback a number it never used."""
+  found = []
+
+  class Spy(PropensityEM):
+
+    def on_train_batch_end(self, batch, logs=None):
+      super().on_train_batch_end(batch, logs)
+      found.append(logs["loss"])
+
+  model = linear_model()
+  model.compile("sgd", UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS)))
+  model.fit(np.zeros([4, NUM_POSITIONS, 2], np.float32), LISTS[:1].repeat(4, 0),
+            verbose=0, callbacks=[Spy()])
+  assert found and all(map(tf.is_tensor, found))
+
+
+def test_counters_of_more_batches_than_are_kept_are_all_counted():
+  loss = UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS))
+  callback = attach(loss)
+  callback.on_train_batch_begin(0)
+  step = tf.function(loss)
+  for batch in range(70):
+    callback.on_train_batch_begin(batch)
+    step(LISTS[:1], tf.fill([1, NUM_POSITIONS, 2], np.nan if batch < 66 else 0))
+    callback.on_train_batch_end(batch)
+  logs = {}
+  with pytest.warns(UserWarning, match=r"\(66 in this epoch\)"):
+    callback.on_epoch_end(0, logs)
+  assert logs["batches_skipped"] == 66
+
+
 def test_batches_that_are_not_finite_are_told_once():
   loss = UnbiasedPairwiseLoss(PositionBias(NUM_POSITIONS))
   callback = attach(loss)

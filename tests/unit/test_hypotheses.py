@@ -72,8 +72,7 @@ def test_pair_weights_are_exact_where_users_browse(with_noise, looks_on):
       read_batch(ultra_tfr.pack_feedback(clicks, positions),
                  heads[:, order].astype(np.float32), None, layer),
       layer, e_step.Options())
-  weights = np.where(step.is_greater, step.pair_weights(), 0.0)
-  found = np.tensordot(chances, weights + step.unseen_weights(), 1)
+  found = np.tensordot(chances, step.pair_weights() + step.unseen_weights(), 1)
   expected = relevance[order][:, np.newaxis] * (1 - relevance[order])
   np.fill_diagonal(expected, 0.0)
   np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -66,7 +66,7 @@ def _expected_sum(probabilities, weights):
   """E[sum over c_a > c_b of weight times loss], `[8, 3, 3]` weights."""
   counts = pairs.preferred(
       tf.constant(PATTERNS, tf.float64), tf.fill([8, 3], True))
-  losses = pairs.logistic_loss(pairs.differences(tf.constant([SCORES])))
+  losses = pairs.logistic_loss(tf.constant([SCORES]))
   sums = tf.reduce_sum(
       tf.where(counts, weights * losses, tf.zeros_like(weights)), [1, 2])
   return float(np.sum(probabilities * sums.numpy()))

@@ -128,7 +128,7 @@ class PairwiseDebiasingLoss(base.LearningLoss):
     weights, cut = weights_lib.scale_and_clip(
         tf.where(is_greater, preference_ratios.pair_weights(clicked, unclicked),
                  0.0), 1.0, self._max_weight)
-    pair_losses = pairs.logistic_loss(pairs.differences(batch.heads[0]))
+    pair_losses = pairs.logistic_loss(batch.heads[0])
     return base.Learned(
         tf.reduce_sum(tf.stop_gradient(weights) * pair_losses, axis=2),
         lambda: {"tables": preference_ratios.ratio_sums(

@@ -144,7 +144,7 @@ NUM_STATISTICS = 5
 
 
 def pointwise_statistics(clicked, relevance_logits, click_relevant,
-                         click_irrelevant):
+                         click_irrelevant, weights=None):
   """What each item adds to the sums for the M step.
 
   Args:
@@ -152,6 +152,7 @@ def pointwise_statistics(clicked, relevance_logits, click_relevant,
     relevance_logits: `[..., B, L]`, the logit of beta.
     click_relevant: `[..., B, L]`, p1 (theta without trust bias).
     click_irrelevant: `[..., B, L]`, p0.
+    weights: `[B, L]`, what an item counts for, or None for 1.
 
   Returns:
     `[..., B, L, 5]`: 1, whether c > 0, P(r > 0 | c), the same where c > 0, and
@@ -168,6 +169,10 @@ def pointwise_statistics(clicked, relevance_logits, click_relevant,
   examined = examination_posterior(clicked, relevance_logits, click_relevant)
   is_clicked = tf.cast(clicked, relevant.dtype)
   ones = tf.ones_like(relevant)
-  return tf.stack(
+  statistics = tf.stack(
       [ones, is_clicked * ones, relevant, is_clicked * relevant,
-       (1.0 - is_clicked) * examined], axis=-1)
+       (1.0 - is_clicked) * examined])
+  if weights is not None:
+    statistics *= weights
+  # Numbers that are moved one by one into their places are moved slowly.
+  return tf.transpose(statistics, [*range(1, statistics.shape.rank), 0])

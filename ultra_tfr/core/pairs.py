@@ -4,8 +4,6 @@ import math
 
 import tensorflow as tf
 
-from ultra_tfr.core import masking
-
 
 def differences(values):
   """`values_a - values_b` for every ordered pair.
@@ -40,26 +38,44 @@ def preferred(feedback, mask, min_gap=0.0):
           [0, 0, 1],
           [0, 0, 0]]])
   """
-  return tf.logical_and(
-      differences(feedback) > min_gap, masking.valid_pairs(mask))
+  # What is no item wins against nothing, and nothing wins against it. So pairs
+  # need no mask, which would be several more tensors of their size.
+  infinite = tf.fill(tf.shape(feedback), tf.constant(math.inf, feedback.dtype))
+  first = tf.where(mask, feedback, -infinite)[:, :, tf.newaxis]
+  second = tf.where(mask, feedback, infinite)[:, tf.newaxis, :]
+  return first - second > min_gap if min_gap else first > second
 
 
-def logistic_loss(differences_of_scores):
-  """`log(1 + exp(-(s_a - s_b)))`, without overflow.
+def logistic_loss(scores):
+  """`log(1 + exp(-(s_a - s_b)))` for every ordered pair, without overflow.
 
-  >>> logistic_loss(tf.constant([0.0, -1000.0])).numpy()
-  array([6.931472e-01, 1.000000e+03], dtype=float32)
+  Args:
+    scores: `[B, L]`.
+
+  Returns:
+    `[B, L, L]`.
+
+  >>> logistic_loss(tf.constant([[0.0, 1000.0]])).numpy()
+  array([[[6.931472e-01, 1.000000e+03],
+          [0.000000e+00, 6.931472e-01]]], dtype=float32)
   """
-  return tf.nn.softplus(-differences_of_scores)
+  return tf.nn.softplus(differences(-scores))
 
 
-def hinge_loss(differences_of_scores):
-  """`max(0, 1 - (s_a - s_b))`.
+def hinge_loss(scores):
+  """`max(0, 1 - (s_a - s_b))` for every ordered pair.
 
-  >>> hinge_loss(tf.constant([0.25, 3.0])).numpy()
-  array([0.75, 0.  ], dtype=float32)
+  Args:
+    scores: `[B, L]`.
+
+  Returns:
+    `[B, L, L]`.
+
+  >>> hinge_loss(tf.constant([[0.25, 0.0]])).numpy()
+  array([[[1.  , 0.75],
+          [1.25, 1.  ]]], dtype=float32)
   """
-  return tf.nn.relu(1.0 - differences_of_scores)
+  return tf.nn.relu(1.0 + differences(-scores))
 
 
 def ranks(scores, positions, mask):

@@ -53,17 +53,38 @@ def item_pair_weights(second_clicked, relevance_logits, click_relevant,
   # The power of a product is that of its factors, of which there are fewer.
   first, second, inverse = (
       _raised(factor, power) for factor in (first, second, inverse))
+  # Which factors count depends on whether b was clicked: the others of b are 0.
+  by_first = tf.stack([first, inverse])
+  none = tf.zeros_like(second)
+  by_second = tf.stack([tf.where(second_clicked, none, second),
+                        tf.where(second_clicked, inverse, none)])
+  if mixture is not None:
+    by_first *= mixture[:, tf.newaxis, tf.newaxis]
+  return sum_of_products(by_first, by_second)
 
-  # The factor of a depends on whether b was clicked, so the select has to wait
-  # until the pairs are formed.
-  def products(of_a, of_b):
-    if mixture is None:
-      return of_a[:, :, tf.newaxis] * of_b[:, tf.newaxis, :]
-    return tf.einsum("sbi,sbj->bij", of_a * mixture[:, tf.newaxis, tf.newaxis],
-                     of_b)
 
-  return tf.where(second_clicked[:, tf.newaxis, :],
-                  products(inverse, inverse), products(first, second))
+def sum_of_products(first, second):
+  """Weights of all pairs, each the product of one factor of a and one of b.
+
+  Args:
+    first: `[..., B, L]`, the factors of a.
+    second: `[..., B, L]`, the factors of b.
+
+  Returns:
+    `[B, L, L]`, the sum over the axes before.
+
+  >>> sum_of_products(tf.constant([[1.0, 2.0]]), tf.constant([[3.0, 5.0]]))
+  <tf.Tensor: shape=(1, 2, 2), dtype=float32, numpy=
+  array([[[ 3.,  5.],
+          [ 6., 10.]]], dtype=float32)>
+  """
+  shape = tf.shape(first)[-2:]
+  first, second = (
+      tf.reshape(factors, tf.concat([[-1], shape], axis=0))
+      for factors in (first, second))
+  # Twice as fast as `einsum` where lists are short.
+  return tf.matmul(tf.transpose(first, [1, 2, 0]),
+                   tf.transpose(second, [1, 0, 2]))
 
 
 def unseen_relevance(relevance_logits, click_relevant, click_irrelevant, cap):

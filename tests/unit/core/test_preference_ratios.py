@@ -34,7 +34,7 @@ def _sums(clicked, unclicked):
       tf.constant(oracles.column(LISTS, "valid")))
   weights = tf.constant(oracles.column(LISTS, "weight"), tf.float64)
   losses = tf.where(
-      is_greater, pairs.logistic_loss(pairs.differences(scores)), 0.0)
+      is_greater, pairs.logistic_loss(scores), 0.0)
   return preference_ratios.ratio_sums(
       losses * weights[:, :, tf.newaxis], _lookup(clicked), _lookup(unclicked),
       _slots())
