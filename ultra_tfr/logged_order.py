@@ -40,11 +40,14 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   `ultra_tfr.evaluation.counterfactual`). What is hardly ever examined, as all
   below a click where users stop at it, counts with the relevance that a head of
   the model gives it (see `core.counterfactual.relevance_estimates`), or the
-  logged order would look better than it is. The ranker is better if its lead
-  over the logged order is larger than a tenth of the lead of the logged order
-  over its reverse, and if it is ahead of the reverse, too, since propensities
-  by which that is the best of the three are wrong; both by a standard error.
-  Then the weight of clicks as they are is a quarter of what it was, else four
+  logged order would look better than it is. A ranker is better if its lead over
+  the logged order is larger than a tenth of the lead of the logged order over
+  its reverse, and if it is ahead of the reverse, too, since propensities by
+  which that is the best of the three are wrong; both by a standard error. If
+  the model has a relevance head, the ranker that the likeliest hypothesis makes
+  of it is a second witness: the weight does not touch it, while a ranker that
+  follows the logged order is never far ahead of it. If one of them is better,
+  the weight of clicks as they are is a quarter of what it was, else four
   times as much, between 1/64 and 4. So a logged order that says little of
   relevance soon counts for nothing, and under one that can hardly be bettered
   the ranker is nearly what it would be without debiasing. The judgement is as
@@ -127,26 +130,26 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
           "a tuple, or batches that can be iterated again each epoch.")
     dcg, gain = held_out.judge(batches)
-    ahead = move_weight(self._bias, *dcg, gain)
+    ahead = move_weight(self._bias, gain, *dcg)
     if logs is not None:
       logs["val_lead"] = ahead
       logs["logged_order_weight"] = float(
           self._bias.logged_order_weight.numpy())
 
   def _rankings(self, inputs, y_true, sample_weight):
-    """Ranker, logged order and its reverse, a batch of `held_out.judge`."""
+    """A batch of `held_out.judge`, in the order of `move_weight`."""
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
     heads = split_heads(self.model(inputs, training=False), feedback)
-    relevance = None
+    rankings, relevance = [heads[0], -positions, positions], None
     # With scores alone the ranker would be judged by itself.
     if len(heads) > 1:
-      relevance = tf.tile(tf.sigmoid(self._bias.relevance_logits(heads)),
-                          [1, len(visits), 1])
+      logits = self._bias.relevance_logits(heads)
+      rankings.append(logits[int(np.argmax(self._bias.shares()))])
+      relevance = tf.tile(tf.sigmoid(logits), [1, len(visits), 1])
     estimates, mask = held_out.mean_estimates(
         functools.partial(self._debias, relevance=relevance), visits)
-    return ([heads[0], -positions, positions],
-            estimates * item_weights(sample_weight, mask), mask)
+    return (rankings, estimates * item_weights(sample_weight, mask), mask)
 
   def _debias(self, y_true, relevance):
     """Estimates and mask, `[B, L]` each."""
@@ -169,31 +172,37 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     return estimates, mask
 
 
-def move_weight(position_bias, dcg, logged, reverse, gain):
+def move_weight(position_bias, gain, dcg, logged, reverse, *witnesses):
   """Makes the weight of the logged order four times as large or as small.
 
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
-    dcg: `[N]`, of the ranker for each request, see `evaluation.held_out.judge`.
+    gain: `[N]`, of each request, see `evaluation.held_out.judge`.
+    dcg: `[N]`, of the ranker for each request.
     logged: `[N]`, of the logged order.
     reverse: `[N]`, of its reverse.
-    gain: `[N]`, of each request.
+    *witnesses: `[N]` each, of rankers that the weight does not touch.
 
   Returns:
     The lead of the ranker over the logged order in SNIPS DCG. NaN for a single
     request, and if there is no more feedback than irrelevant items would get:
     then nothing can be told, and the weight stays as it is.
   """
-  dcg, logged, reverse, gain = (
-      np.asarray(part, np.float64) for part in (dcg, logged, reverse, gain))
+  gain, dcg, logged, reverse, *witnesses = (
+      np.asarray(part, np.float64)
+      for part in (gain, dcg, logged, reverse, *witnesses))
   if not gain.sum() > 0 or len(gain) < 2:
     return float("nan")
-  # Estimates by which the reverse is the best of the three are wrong.
-  is_better = all(
-      surplus.sum() > _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5
-      for surplus in (dcg - logged - _SHARE * (logged - reverse),
-                      dcg - reverse))
-  factor = 1.0 / _FACTOR if is_better else _FACTOR
+
+  def is_better(found):
+    # Estimates by which the reverse is the best of the three are wrong.
+    return all(
+        surplus.sum() > _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5
+        for surplus in (found - logged - _SHARE * (logged - reverse),
+                        found - reverse))
+
+  factor = 1.0 / _FACTOR if any(
+      is_better(found) for found in (dcg, *witnesses)) else _FACTOR
   weight = factor * float(position_bias.logged_order_weight.numpy())
   position_bias.logged_order_weight.assign(
       min(max(weight, _LOWEST), _HIGHEST))

@@ -166,6 +166,23 @@ class TestGuard:
     logs = _end_epoch(LoggedOrderGuard([(features, feedback)]), model)
     assert logs["logged_order_weight"] == weight
 
+  @pytest.mark.parametrize("head, weight", [(1, 0.0625), (-1, 1.0)])
+  def test_the_likeliest_relevance_head_is_a_witness(self, head, weight):
+    bias = PositionBias(K, trust_bias="auto", logged_order_weight=0.25)
+    bias.num_updates.assign(1)
+    support = tf.math.log([0.1, 0.1, 0.7, 0.1])
+    bias.evidence.assign(bias.evidence + support - bias._support())
+    feedback = np.asarray(CLICKED_LAST, np.float32)
+    logged = np.tile([4.0, 3.0, 2.0, 1.0], [len(feedback), 1])
+    # The ranker follows the logged order, the third head the feedback.
+    heads = np.stack([logged, logged, logged, head * feedback, logged], axis=2)
+    model = tf.keras.Sequential([tf.keras.layers.Lambda(
+        lambda x: x, input_shape=(None, 5))])
+    model.compile(loss=UnbiasedPairwiseLoss(bias))
+    _end_epoch(LoggedOrderGuard(
+        [(heads.astype(np.float32), feedback)]), model)
+    assert float(bias.logged_order_weight) == weight
+
   @pytest.mark.parametrize("share, weight", [(0.09, 1.0), (0.11, 0.0625)])
   def test_it_has_to_be_better_by_a_tenth(self, share, weight):
     bias = _bias(examination=[1.0] * K)
@@ -360,9 +377,21 @@ class TestGuardMessages:
 def test_move_weight_needs_no_model():
   bias = _bias()
   ahead = logged_order.move_weight(
-      bias, [1.0, 1.5, 0.4], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0], [2.0, 2.0, 1.0])
+      bias, [2.0, 2.0, 1.0], [1.0, 1.5, 0.4], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0])
   assert ahead == pytest.approx(0.5)
   assert float(bias.logged_order_weight) == 0.0625
+
+
+@pytest.mark.parametrize("witness, weight", [
+    ([1.0, 1.5, 0.4], 0.0625), ([0.2, 0.1, 0.1], 1.0)])
+def test_a_ranker_that_the_weight_does_not_touch_is_heard(witness, weight):
+  """One that followed the logged order was never ahead of it, and stayed so."""
+  bias = _bias()
+  ahead = logged_order.move_weight(
+      bias, [2.0, 2.0, 1.0], [0.2, 0.1, 0.1], [0.2, 0.1, 0.1],
+      [0.1, 0.0, 0.0], witness)
+  assert ahead == 0.0
+  assert float(bias.logged_order_weight) == weight
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -377,7 +406,7 @@ def test_a_standard_error_is_taken_off(seed):
     bias = _bias()
     # Shifted so that it is ahead by so many standard errors.
     logged_order.move_weight(
-        bias, dcg - mean + shift * error, logged, reverse, np.ones(40))
+        bias, np.ones(40), dcg - mean + shift * error, logged, reverse)
     assert float(bias.logged_order_weight) == (1.0 if shift < 1 else 0.0625)
 
 

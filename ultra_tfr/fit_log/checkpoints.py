@@ -96,7 +96,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     if self._has_guard:
       dcg, gain = self._judge(predictions, bias, for_guard=True)
       logs["val_lead"] = logged_order.move_weight(
-          self._layer, *dcg, gain)
+          self._layer, gain, *dcg)
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._checkpoints.keep(
@@ -118,7 +118,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     return [predict(self.model, batch) for batch in self._batches]
 
   def _judge(self, predictions, bias, for_guard=False):
-    """Judges the ranker, and for the guard also the logged order, reversed too.
+    """Judges the ranker, and for the guard three more: see `logged_order`.
 
     Only the guard takes the model's relevance for what nobody sees: what is
     told of a ranker rests on feedback alone.
@@ -126,7 +126,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     def judged(batch, scores, relevance):
       order = batch.display_order
       relevance = relevance[bias.relevance_head] if for_guard else None
-      return ([scores, -order, order] if for_guard else [scores],
+      return ([scores, -order, order, relevance] if for_guard else [scores],
               *scoring.debiased_feedback(
                   batch, bias, self._binary, relevance))
 
