@@ -207,7 +207,8 @@ class LearningLayer(tf.keras.layers.Layer):
     """Whether everything is given, so that there is nothing to update."""
     return False
 
-  def update(self, step_size: float = 0.05, step_decay: float = 0.05,
+  def update(self, step_size: float = em.STEP_SIZE,
+             step_decay: float = em.STEP_DECAY,
              averaging: str = "statistics", warmup: int = 20) -> tf.Tensor:
     """The M step: new values from the sums collected so far.
 
@@ -215,8 +216,7 @@ class LearningLayer(tf.keras.layers.Layer):
     Sums of several batches give one step as long as a step for each of them.
 
     Args:
-      step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, equation
-        (20).
+      step_size: alpha_0 of the step size alpha_0 (1 + t)^-step_decay, (20).
       step_decay: its exponent, kappa.
       averaging: `"statistics"`, or for a `PositionBias` also `"parameters"`,
         see `core.em`.

@@ -204,6 +204,8 @@ class Bias:
     relevance_head: the index of the relevance logit that goes with them.
     fixed_to: the source of the examination, in words, if it was given; None if
       it was estimated.
+    at_end: `[C, K]`, p1 at the end of training, where EM was run to convergence
+      after that; None where it was not.
 
   >>> bias = Bias("unbiased-ipw", np.array([[0.8, 0.4]]))
   >>> Bias.from_config(bias.to_config()).click_relevant.tolist()
@@ -220,6 +222,7 @@ class Bias:
   hypotheses: Optional[dict[str, dict[str, Any]]] = None
   relevance_head: int = 0
   fixed_to: Optional[str] = None
+  at_end: Optional[np.ndarray] = None
 
   def to_config(self) -> dict[str, Any]:
     """The values, ready for JSON."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from ultra_tfr import base
 from ultra_tfr import checks
 from ultra_tfr import keras_guards
+from ultra_tfr.core import em
 
 _AVERAGING = ("statistics", "parameters")
 # Counters of so many M steps are added up at once.
@@ -88,7 +89,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
   """
 
   def __init__(self, position_bias: Optional[base.LearningLayer] = None, *,
-               step_size: float = 0.05, step_decay: float = 0.05,
+               step_size: float = em.STEP_SIZE,
+               step_decay: float = em.STEP_DECAY,
                averaging: Literal["statistics", "parameters"] = "statistics",
                warmup: int = 20, update_every: int = 1,
                partial_restore: bool = False):

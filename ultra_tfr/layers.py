@@ -324,7 +324,7 @@ class PositionBias(base.LearningLayer):
     theta = slots.lookup(self.click_tables()[0])
     return tf.where(slots.valid, theta, tf.zeros_like(theta))
 
-  def _seen(self, model):
+  def seen(self, model: hypotheses_lib.ClickModel) -> tf.Tensor:
     """Running statistics `[C, K, D, 5]`."""
     return tf.reshape(
         self._averages["pointwise" + model.suffix],
@@ -446,7 +446,7 @@ class PositionBias(base.LearningLayer):
     """
     def likeliest(name):
       return tf.gather(
-          tf.stack([model.by_position(name, self._seen(model))
+          tf.stack([model.by_position(name, self.seen(model))
                     for model in self.models]), tf.argmax(self._support()))
     return likeliest("examination"), (
         likeliest("click_irrelevant") if self.has_click_irrelevant else None)
@@ -469,7 +469,7 @@ class PositionBias(base.LearningLayer):
     support = self._support().numpy()
     found: dict[str, dict[str, Any]] = {
         model.hypothesis.name: {
-            "words": model.words(self._seen(model)), "share": float(share),
+            "words": model.words(self.seen(model)), "share": float(share),
             "behind": float(support.max() - own)}
         for model, share, own in zip(self.models, shares, support)}
     return dict(sorted(found.items(), key=lambda item: item[1]["behind"]))
@@ -508,7 +508,7 @@ class PositionBias(base.LearningLayer):
             model.variables.items()}}
         for model in self.models]
     none = tf.zeros([len(self.models)])
-    return (tuple(self._update_rule(model, steps.averaging)
+    return (tuple(self.update_rule(model, steps.averaging)
                   for model in self.models),
             tuple(states), tuple(model.own(averages) for model in self.models),
             tuple(model.own(sums) for model in self.models),
@@ -517,7 +517,9 @@ class PositionBias(base.LearningLayer):
             sums["counters"][base.BATCHES], steps.step_size, steps.step_decay,
             steps.warmup)
 
-  def _update_rule(self, model, averaging):
+  def update_rule(self, model: hypotheses_lib.ClickModel,
+                  averaging: str = "statistics") -> em.UpdateRule:
+    """What an M step of a hypothesis does."""
     own = {name: self._config[name] for name in (
         "min_examination", "initial_scale", "smoothing", "prior_clicks")}
     return em.UpdateRule(
@@ -568,7 +570,7 @@ class PositionBias(base.LearningLayer):
     else:
       first = np.maximum(theta[:, :1], np.finfo(np.float32).tiny)
       unclicked = self.models[0].by_position(
-          "examination_unclicked", self._seen(self.models[0])).numpy()
+          "examination_unclicked", self.seen(self.models[0])).numpy()
       result["examination_unclicked"] = squeeze(unclicked / first)
     if self.trust_bias == "pairwise":
       result["trust_positive"] = squeeze(self.trust_positive.numpy())

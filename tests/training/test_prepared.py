@@ -62,6 +62,7 @@ def _check(path, expected):
   np.testing.assert_allclose(
       found["bias"]["click_relevant"], expected.bias.click_relevant, atol=1e-5)
   assert np.ptp(expected.bias.click_relevant) > .01
+  assert (found["bias"]["at_end"] is None) == (expected.bias.at_end is None)
   for name in ("loss", "val_log_likelihood", "val_snips_dcg@10", "val_lead",
                "logged_order_weight", "examination_change", "step"):
     np.testing.assert_allclose(
@@ -132,6 +133,7 @@ def test_two_workers_train_as_one_device(tmp_path, one_device):
   log = manifest.read_prepared(folder)
   fitted = training.fit(log, "unbiased", settings, seed=SEED)
   _check(tmp_path / "found.json", fitted)
+  assert fitted.bias.at_end is not None  # EM was run to convergence.
   again = training.load(str(tmp_path / "model"))
   np.testing.assert_allclose(
       again.bias.click_relevant, fitted.bias.click_relevant, atol=1e-5)

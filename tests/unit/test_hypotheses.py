@@ -229,7 +229,7 @@ def test_a_seldom_seen_distance_borrows_from_its_position():
     layer.update()
   first = layer.models[0]
   theta = tf.reshape(first.variables["examination"], [3, 3]).numpy()
-  seen = layer._seen(first)[0, :, :, examination.COUNT].numpy()
+  seen = layer.seen(first)[0, :, :, examination.COUNT].numpy()
   # Position 2 after a click on 1: seen, and never clicked.
   assert seen[1, 1] > 50
   assert theta[1, 1] < 0.2 * theta[1, 0]

@@ -21,6 +21,8 @@ from ultra_tfr.core import trust
 # Learned trust probabilities keep this distance from each other and from the
 # ends, so that no posterior is ever fixed at 0 or 1 for good.
 TRUST_GAP = 1e-3
+# alpha_0 and kappa of the step sizes, unless something else is asked for.
+STEP_SIZE = STEP_DECAY = 0.05
 # The columns of the calibration sums: gradient and curvature, in the shift of
 # relevance, of the cross-entropy of sigmoid(s + shift) against the targets of
 # the E step.
@@ -385,6 +387,27 @@ def m_step(rule, state, averages, sums, num_batches, initial_step, decay,
         move(state["trust_positive"], positive, rate),
         move(state["trust_negative"], negative, rate))
   return state, averages
+
+
+def step_on_all(rule, tables, sums, unit):
+  """The M step on the sums of a whole log, in place of running averages.
+
+  Args:
+    rule: `UpdateRule`.
+    tables: a dict of those of the "examination", "click_irrelevant" and
+      "examination_unclicked" that there are, `[C, K * D]` each.
+    sums: `[C * K * D, 5]`, of a batch in the mean.
+    unit: what a single new observation would count for in running averages, so
+      that pseudo-observations weigh as much as in training.
+
+  Returns:
+    The new tables.
+  """
+  seen = shrinkage.shrink_to_position(
+      sums, rule.smoothing * unit, rule.num_distances)
+  return _examination_step(
+      rule, tables, seen, seen, tf.constant(1.0), tf.constant(False),
+      rule.prior_clicks * unit)
 
 
 @functools.partial(tf.function, autograph=False, reduce_retracing=True)

@@ -56,8 +56,6 @@ class KeepBest(tf.keras.callbacks.Callback):
   Attributes:
     bias: the `Bias` that training ended with, or None without a layer.
     simpler: the `Bias` of the simplest hypothesis, if another one is likelier.
-    validation: the `Validation` of the weights that are kept, by `bias`, or
-      None without a validation part.
   """
 
   def __init__(self, log, method_name, layer, has_guard=False):
@@ -66,7 +64,9 @@ class KeepBest(tf.keras.callbacks.Callback):
     self._binary = log.feedback_kind == "binary"
     self._method_name, self._layer = method_name, layer
     self._checkpoints = held_out.Checkpoints()
-    self.bias = self.simpler = self.validation = None
+    self.bias = self.simpler = None
+    # Predictions and validation of the weights that are kept.
+    self._kept = None
     self._has_guard = has_guard
 
   def _bias(self):
@@ -151,17 +151,24 @@ class KeepBest(tf.keras.callbacks.Callback):
     self.bias = self._bias()
     if self._layer is not None:
       self.simpler = Bias.simplest_of_layer(self._method_name, self._layer)
-    judged = {}
 
     def judge(epoch):
-      predictions, found = self._checkpoints.found(epoch)
-      if self.bias is not None:
-        (dcg,), gain = self._judge(predictions, self.bias)
-        found = self._validation(dcg, gain, predictions, self.bias)
-      judged[epoch] = found
+      self._kept = self._checkpoints.found(epoch)
+      found = self.validation(self.bias)
       return found.dcg, found.gain
 
     best = self._checkpoints.choose(judge)
     if best is not None:
-      self.validation = judged[best]
+      self._kept = self._checkpoints.found(best)
       self.model.set_weights(self._checkpoints.weights(best))
+
+  def validation(self, bias):
+    """The `Validation` of the weights that are kept, by a bias or None.
+
+    It is None without a validation part.
+    """
+    if self._kept is None or bias is None:
+      return self._kept and self._kept[1]
+    predictions, _ = self._kept
+    (dcg,), gain = self._judge(predictions, bias)
+    return self._validation(dcg, gain, predictions, bias)

@@ -68,6 +68,8 @@ class Diagnosis:
     evaluation: of the ranker on the test part, see `LogEvaluator.results`.
     fixed_to: the source of the examination that the model was trained with, in
       words; None if it was estimated.
+    at_end: by context `[K]`, the model's curve at the end of training, before
+      EM was run to convergence; empty where it was not.
   """
 
   method: Optional[str]
@@ -95,6 +97,7 @@ class Diagnosis:
   at_limits: dict = dataclasses.field(default_factory=dict)
   evaluation: dict = dataclasses.field(default_factory=dict)
   fixed_to: Optional[str] = None
+  at_end: dict = dataclasses.field(default_factory=dict)
 
   def headline(self, context):
     """The kind of curve to speak of first, in a context; None if there is none.
@@ -120,9 +123,11 @@ def diagnose(log, fitted=None, *, evaluation=None, replicates=200, level=0.9,
 
   The curves of a context, each relative to position 1:
 
-      "trained"     the model's own, at the end of training
+      "trained"     the model's own, after EM was run to convergence on the
+                    training part (see `Bias.at_end` where not)
       "em"          EM on this log, with the relevance of the model held fixed;
-                    its intervals hold sampling error only
+                    without pseudo-clicks; its intervals hold sampling error
+                    only
       "adjacent", "pivot", "all_pairs"  intervention harvesting: from items
                     that were seen at several positions, without any model
       "randomized"  the click rate where the order was random
@@ -220,6 +225,9 @@ def _by_model(sample, fitted, contexts, options, is_own):
           for c, name in enumerate(contexts)},
       "hypotheses": bias.hypotheses if is_own else None, "history": history,
       "fixed_to": bias.fixed_to,
+      "at_end": {} if bias.at_end is None else {
+          name: (bias.at_end[c] / bias.at_end[c, :1]).tolist()
+          for c, name in enumerate(contexts)},
       "effective_sample_size": float(weight.sum() ** 2 / max(
           np.square(weight).sum(), np.finfo(np.float64).tiny)),
       "weight_clipped": [None, *history.get("weight_clipped", [])][-1],

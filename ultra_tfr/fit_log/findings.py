@@ -262,6 +262,10 @@ def _about_convergence(diagnosis, sentences, warnings):
     if not diagnosis.is_own or "em" not in curves or "trained" not in curves:
       continue
     where = _where(diagnosis, name)
+    at_end = diagnosis.at_end.get(name)
+    if at_end is not None:
+      _about_the_end(diagnosis, curves, at_end, where, sentences, warnings)
+      continue
     gap, beyond = _difference(curves["trained"], curves["em"])
     if beyond.any():
       warnings.append(
@@ -273,6 +277,25 @@ def _about_convergence(diagnosis, sentences, warnings):
       sentences.append(
           "EM run to convergence, with relevance fixed, differs from the curve "
           f"at the end of training{where} by at most {np.nanmax(gap):.2f}.")
+
+
+def _about_the_end(diagnosis, curves, at_end, where, sentences, warnings):
+  """How far the curve moved from the end of training to convergence."""
+  moved = np.abs(np.array(at_end, np.float64) -
+                 np.array(curves["trained"]["value"], np.float64))
+  _, beyond = _difference({"value": at_end}, curves["em"])
+  beyond &= moved > DISAGREEMENT
+  if beyond.any():
+    warnings.append(
+        "EM had not converged when training ended: run on with relevance "
+        f"fixed, it moved the curve by up to {moved[beyond].max():.2f}{where}, "
+        f"at {_ranges(diagnosis.positions, beyond)}, and not by chance. That "
+        "curve is used, but relevance was learned beside the other one: train "
+        "longer.")
+  elif np.isfinite(moved[1:]).any():
+    sentences.append(
+        "EM was run to convergence after training, with relevance fixed, which "
+        f"moved the curve{where} by at most {np.nanmax(moved):.2f}.")
 
 
 def _about_swaps(diagnosis, sentences, warnings):

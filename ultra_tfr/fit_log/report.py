@@ -72,8 +72,8 @@ _FLATTENS = 4.0
 _BY_CONTEXT = ("curves", "rates", "trust")
 # How each curve is drawn: label, colour, marker. All but "trained" get bars.
 CURVES = {
-    "trained": ("EM, end of training", "tab:blue", "o"),
-    "em": ("EM, relevance fixed", "tab:cyan", "s"),
+    "trained": ("EM", "tab:blue", "o"),
+    "em": ("EM, unsmoothed", "tab:cyan", "s"),
     "all_pairs": ("harvesting, all pairs", "tab:orange", "^"),
     "adjacent": ("harvesting, adjacent", "tab:brown", "v"),
     "pivot": ("harvesting, pivot", "tab:olive", "D"),

@@ -21,6 +21,7 @@ from ultra_tfr.checks import memory as _memory
 from ultra_tfr.data.prepared.shards import Shards
 from ultra_tfr.fit_log import checkpoints
 from ultra_tfr.fit_log import click_prediction
+from ultra_tfr.fit_log import convergence
 from ultra_tfr.fit_log import new_rows
 from ultra_tfr.fit_log import saved_model
 
@@ -54,10 +55,9 @@ class FittedLog:
       and "val_log_likelihood", of clicks; with a guard "logged_order_weight"
       and "val_lead", see `logged_order.LoggedOrderGuard`.
     validation: a dict of what the parameters that were kept are worth on the
-      validation part, by the bias that training ended with: "snips_dcg@10", and
-      with a bias "log_likelihood" of clicks, a mean over items. Empty without
-      that part. Between trainings that ended with different biases, only
-      "log_likelihood" compares.
+      validation part, by `bias`: "snips_dcg@10", and with a bias
+      "log_likelihood" of clicks, a mean over items. Empty without that part.
+      Between trainings with different biases, only "log_likelihood" compares.
     click_prediction: how likely held-out clicks are by the model and the bias,
       and by click rates alone, see `click_prediction.compare`; empty for a
       method that does not predict clicks.
@@ -213,7 +213,10 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
   the validation part is not clearly below the best, see
   `evaluation.held_out.last_as_good`. All are judged by the propensities after
   the last step: values by different propensities do not compare. Without a
-  validation part the last parameters are kept.
+  validation part the last parameters are kept. If they predict held-out clicks
+  better than click rates by position do, and there are 20 clicks a position,
+  EM is run to convergence on the training part with their relevance, see
+  `convergence`, except where there is trust in pairs.
 
   Weights of rows count relative to the mean weight of their batch, and rows of
   weight 0 are left out, as padding is.
@@ -279,34 +282,72 @@ def fit(log: Any, method_name: str, settings: trainer.Settings, *,
     history = trainer.fit(
         model, loss, _dataset(log, settings, seed, strategy, targets), settings,
         callbacks, verbose)
-  estimated = None if bias is None else keeper.bias
-  if estimated is not None and known is not None:
-    estimated = dataclasses.replace(estimated, fixed_to=known.source)
   every = settings.steps_per_epoch
   steps = range(every, settings.steps + 1, every)
   curves = {
       name: output.plain(values)
       for name, values in history.items()
       if name == "examination_change" or not name.startswith("examination_")}
-  biases = {click_prediction.FIT: estimated}
-  if keeper.simpler is not None:
-    biases[click_prediction.SIMPLER] = keeper.simpler
+  biases = {name: found for name, found in (
+      (click_prediction.FIT, keeper.bias),
+      (click_prediction.SIMPLER, keeper.simpler)) if found is not None}
   if strategy is not None:
     # A model of a strategy would need all workers to be saved.
     weights = model.get_weights()
     model = scorers.build_log_model(log.statistics, **arguments)
     model.set_weights(weights)
   found = {}
-  if estimated is not None and estimated.predicts_clicks:
+  if biases and keeper.bias.predicts_clicks:
+    with _clear_errors(log.parts["train"]):
+      biases, found = _run_on(log, model, bias, biases, strategy)
+  estimated = biases.get(click_prediction.FIT)
+  if estimated is not None and known is not None:
+    estimated = dataclasses.replace(estimated, fixed_to=known.source)
+  return FittedLog(
+      model, estimated, log.schema(), {"step": [*steps], **curves},
+      _validation(keeper, estimated), found,
+      biases.get(click_prediction.SIMPLER))
+
+
+def _run_on(log, model, layer, biases, strategy):
+  """Runs EM to convergence where the log is fit for it.
+
+  It is not if relevance predicts held-out clicks no better than click rates do:
+  then it has learned clicks by heart and explains all of them, and EM would end
+  at examination that is the same everywhere. Nor if positions have fewer clicks
+  than pseudo-clicks, at whose flat curve EM would end.
+
+  Args:
+    log: a `ClickLog`.
+    model: the model, of no strategy.
+    layer: its `PositionBias`.
+    biases: a dict of `Bias`, as `click_prediction.compare` takes it.
+    strategy: as in `fit`.
+
+  Returns:
+    A tuple of the biases and what `click_prediction.compare` says of them, of
+    which workers that are not the chief know only "kept".
+  """
+  def compare(biases):
+    found = {}
     if strategy is None or distribution.is_chief(strategy):
       found = click_prediction.compare(log, model, biases)
     if strategy is not None:
-      with _clear_errors(log.parts["train"]):
-        found["kept"] = _KEPT[int(distribution.of_chief(
-            strategy, _KEPT.index(found.get("kept"))))]
-  return FittedLog(
-      model, estimated, log.schema(), {"step": [*steps], **curves},
-      _validation(keeper), found, keeper.simpler)
+      found["kept"] = _KEPT[int(distribution.of_chief(
+          strategy, _KEPT.index(found.get("kept"))))]
+    return found
+
+  found = compare(biases)
+  clicks = sum(sum(cells["clicked"])
+               for cells in log.summary["by_position"].values())
+  if found["kept"] is None or clicks < (
+      _PRIOR_CLICKS * len(log.contexts) * len(log.positions)):
+    return biases, found
+  converged = convergence.converge(layer, biases, model, log.parts["train"])
+  if converged is None:
+    return biases, found
+  again = compare(converged)
+  return (biases, found) if again["kept"] is None else (converged, again)
 
 
 @contextlib.contextmanager
@@ -369,13 +410,13 @@ def fit_without_debiasing(log: Any, fitted: "FittedLog",
   return dataclasses.replace(plain, click_prediction=fitted.click_prediction)
 
 
-def _validation(keeper):
+def _validation(keeper, bias):
   """`FittedLog.validation`."""
-  found = keeper.validation
+  found = keeper.validation(bias)
   if found is None:
     return {}
   values = {"snips_dcg@10": found.value}
-  if keeper.bias is not None:
+  if bias is not None:
     values["log_likelihood"] = found.log_likelihood
   return output.plain(values)
 

@@ -313,6 +313,25 @@ def test_requests_of_one_row_are_diagnosed():
 # The model of another log.
 
 
+def test_the_curve_at_the_end_of_training_is_told():
+  """It was the one that all else was corrected by."""
+  log, fitted = click_logs.easy()
+  found = diagnosis.diagnose(log, fitted, replicates=5)
+  assert list(found.at_end) == list(found.contexts)
+  for c, name in enumerate(found.contexts):
+    end, used = fitted.bias.at_end[c], fitted.bias.click_relevant[c]
+    np.testing.assert_allclose(found.at_end[name], end / end[0])
+    np.testing.assert_allclose(
+        found.contexts[name]["trained"]["value"], used / used[0])
+    assert 0 < np.abs(end / end[0] - used / used[0]).max() < 0.1
+    # The same relevance, but more clicks and no pseudo-clicks.
+    np.testing.assert_allclose(
+        click_logs.values(found.contexts[name]["em"]), used / used[0],
+        atol=0.08)
+  assert len([text for text in found.sentences
+              if "EM was run to convergence after training" in text]) == 2
+
+
 def test_the_curve_of_another_log_is_estimated_from_it():
   """The curve of the model's log was shown as that of the other."""
   log, fitted = click_logs.easy()

@@ -37,7 +37,7 @@ def _explain(contexts=None, level=0.9, **changes):
       "weight_clipped": None, "sentences": [], "warnings": [],
       "click_prediction": {}, "leaks": {}, "at_limits": {},
       "evaluation": {}}
-  assert set(changes) <= {*fields, "evidence", "is_own"}
+  assert set(changes) <= {*fields, "evidence", "is_own", "at_end"}
   return findings.explain(Diagnosis(**{**fields, **changes}), level)
 
 
@@ -104,6 +104,20 @@ def test_how_far_training_left_em_from_its_end_is_told():
       {"all": {"trained": _trained(), "em": _curve([1, .8, .2, .2])}})
   assert len(warnings) == 1
   assert _has(warnings, "EM had not converged", "0.30, at position 3")
+
+
+def test_how_far_em_moved_after_training_is_told():
+  """The curve at the end of training was used, the converged one shown."""
+  contexts = {"all": {"trained": _trained(), "em": _curve(CURVE)}}
+  sentences, warnings = _explain(contexts, at_end={"all": [1, .83, .5, .2]})
+  assert not warnings
+  assert _has(sentences, "EM was run to convergence after training, with "
+              "relevance fixed, which moved the curve by at most 0.03.")
+  _, warnings = _explain(contexts, at_end={"all": [1, .8, .2, .2]})
+  assert len(warnings) == 1
+  assert _has(warnings, "EM had not converged when training ended",
+              "moved the curve by up to 0.30, at position 3",
+              "That curve is used")
 
 
 # Held-out clicks.

@@ -154,7 +154,7 @@ def test_cells_of_the_table(tmp_path):
   found = dataclasses.replace(found, contexts={"all": {"em": curve}})
   report.write(str(tmp_path), found, summary)
   text = (tmp_path / "report.html").read_text(encoding="utf-8")
-  assert ("<tr><th>EM, relevance fixed</th><td>1.00</td>"
+  assert ("<tr><th>EM, unsmoothed</th><td>1.00</td>"
           "<td>0.50 (0.25 to ?)</td><td>-</td></tr>") in text
 
 
@@ -243,7 +243,7 @@ def test_a_model_of_another_log_is_called_so(tmp_path):
   report.write(str(tmp_path), found, summary)
   page, _ = _check(tmp_path, ["curves", "rates", "swaps"])
   assert {"EM, the model's log", "EM on this log"} <= set(page.words)
-  assert not {"EM, end of training", "EM, relevance fixed"} & set(page.words)
+  assert not {"EM", "EM, unsmoothed"} & set(page.words)
 
 
 def test_without_model_and_curves(tmp_path):
@@ -328,7 +328,7 @@ def test_a_curve_that_only_a_later_context_has_is_in_the_legend():
   chart = report.curves([1, 2], {"a": {"em": curve},
                                     "b": {"randomized": curve}})
   assert [t.get_text() for t in chart.axes[0].get_legend().get_texts()] == [
-      "EM, relevance fixed", "randomised rows"]
+      "EM, unsmoothed", "randomised rows"]
 
 
 @pytest.mark.parametrize("contexts, titles", [

@@ -14,6 +14,8 @@ from ultra_tfr import scorers
 from ultra_tfr import trainer
 from ultra_tfr.data.click_log import requests as requests_lib
 from ultra_tfr.fit_log import checkpoints
+from ultra_tfr.fit_log import click_prediction
+from ultra_tfr.fit_log import convergence
 from ultra_tfr.fit_log import scoring
 from ultra_tfr.fit_log import training
 from ultra_tfr.hypotheses import HYPOTHESES
@@ -238,7 +240,8 @@ def test_relevance_starts_near_the_highest_rate(weights, monkeypatch):
 
 @pytest.mark.parametrize("method", ["unbiased", "unbiased-ipw"])
 @pytest.mark.usefixtures("eagerly")
-def test_validation_never_reaches_the_bias(method):
+def test_validation_never_reaches_em_while_it_learns(method):
+  """It tells only whether EM is run on afterwards."""
   table = click_logs.small()
   time = table["timestamp"].to_numpy()
   late = time > np.quantile(time, 0.7)
@@ -250,7 +253,10 @@ def test_validation_never_reaches_the_bias(method):
   second, _ = _fit(changed, method=method, valid=0.3, test=0)
   assert first.history["val_log_likelihood"] != second.history[
       "val_log_likelihood"]
-  assert first.bias.to_config() == second.bias.to_config()
+  np.testing.assert_array_equal(*(
+      bias.click_relevant if bias.at_end is None else bias.at_end
+      for bias in (first.bias, second.bias)))
+  assert first.bias.hypotheses == second.bias.hypotheses
   # It may say how far the ranker, and no more, follows the order shown.
   assert (first.history["loss"] == second.history["loss"]) == (
       method == "unbiased-ipw")
@@ -306,7 +312,28 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   assert model.get_weights()[1].tolist() == [kept]
   # The bias is the last one, whatever the ranker is.
   assert keeper.bias.click_relevant[0, 1] == pytest.approx(0.2)
-  np.testing.assert_equal(keeper.validation.value, values[kept])
+  np.testing.assert_equal(keeper.validation(keeper.bias).value, values[kept])
+
+
+@pytest.mark.parametrize("before, after, clicks, used", [
+    ("fit", "fit", 100, "run on"), ("simpler", "simpler", 100, "run on"),
+    (None, "fit", 100, "end"), ("fit", None, 100, "end"),
+    ("fit", "fit", 99, "end"), ("fit", "fit", 0, "end")])
+def test_where_em_is_run_on_after_training(
+    before, after, clicks, used, monkeypatch):
+  """Relevance that knows clicks by heart ended at a flat curve."""
+  kept = {"end": before, "run on": after}
+  monkeypatch.setattr(
+      click_prediction, "compare", lambda log, model, biases: {
+          "kept": kept[biases["fit"]], "of": biases["fit"]})
+  monkeypatch.setattr(
+      convergence, "converge", lambda layer, biases, model, lists: {
+          "fit": "run on"})
+  log = types.SimpleNamespace(
+      contexts=["a"], positions=[1, 2, 3, 4, 5], parts={"train": None},
+      summary={"by_position": {"a": {"clicked": [clicks, 0, 0, 0, 0]}}})
+  biases, found = training._run_on(log, None, None, {"fit": "end"}, None)
+  assert (biases["fit"], found["of"]) == (used, used)
 
 
 def test_without_propensities_each_validation_is_judged_once(monkeypatch):
