@@ -9,13 +9,13 @@ Labels of the oracle are grades, whose gain in ApproxNDCG is 2^y - 1. The others
 have no gain, so they get what clicks are drawn by, (2^y - 1) / (2^4 - 1), which
 is also a probability, as sigmoid cross-entropy needs it.
 
-Command (four minutes for one loss and run on a free core):
+Command (six minutes for the three runs of a loss on a free core):
 
     python examples/loss_gaps.py --runs=3
 
-Expected output: a table of losses with NDCG@10 and the gap closed. With
---losses=approx_ndcg_loss --data_seed=7 --runs=1 learned ends at about .873,
-between .848 and .897: see examples/results/loss-gaps.md.
+Expected output: a table of losses with NDCG@10 and the gap closed, as in
+examples/results/loss-gaps.md: 99 % with softmax, 105 % with sigmoid
+cross-entropy, 48 % with ApproxNDCG.
 """
 
 from absl import app
