@@ -4,8 +4,8 @@ Each row is a size of lists, each column a loss. A cell is the peak of the
 resident memory above that of the same training with lists of ten items, divided
 by the bytes of one float32 tensor `[lists, items, items]`. Each is measured in
 a process of its own, with a ranker of one small layer, so that pairs are what
-takes the memory. Where a tensor has a few megabytes only, as with 32 lists of
-200 items, the cell is mostly the memory in which the step is built.
+takes the memory. The step is built before, for lists of any size: that takes as
+much memory as ten such tensors of 32 lists of 200 items.
 
 Command (some minutes):
 
@@ -85,6 +85,8 @@ def measure(name, batch_size, list_size, has_lambda, jit_compile):
               steps_per_epoch=3, callbacks=callbacks, verbose=0)
 
   fit(_FEW_ITEMS)
+  # With a second size Keras builds the step again, for all sizes.
+  fit(_FEW_ITEMS + 1)
   before, _ = _resident()
   fit(list_size)
   return _resident()[1] - before
