@@ -288,6 +288,7 @@ def run_logged_order_guard(entry, batch, guard=None):
   model = tf.keras.Sequential([
       tf.keras.layers.Reshape([-1], input_shape=(None, 1))])
   model.compile(loss=loss)
+  loss.position_bias.num_updates.assign(1)  # As if EM had run.
   y_true, scores, weights = tensors(batch)
   guard = entry.factory((scores[..., tf.newaxis], y_true, weights))
   guard.set_model(model)
