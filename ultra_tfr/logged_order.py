@@ -145,7 +145,7 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     # With scores alone the ranker would be judged by itself.
     if len(heads) > 1:
       logits = self._bias.relevance_logits(heads)
-      rankings.append(logits[int(np.argmax(self._bias.shares()))])
+      rankings.append(logits[self._bias.likeliest])
       relevance = tf.tile(tf.sigmoid(logits), [1, len(visits), 1])
     estimates, mask = held_out.mean_estimates(
         functools.partial(self._debias, relevance=relevance), visits)
