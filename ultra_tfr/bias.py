@@ -19,8 +19,7 @@ MAX_WEIGHT = 20.0
 
 def debiased_feedback(
     position_bias: Any, feedback: tf.Tensor, positions: tf.Tensor,
-    contexts: Optional[tf.Tensor], *, has_noise: bool = True,
-    max_weight: Optional[float] = None,
+    contexts: Optional[tf.Tensor], *, max_weight: Optional[float] = None,
     relevance: Optional[tf.Tensor] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
@@ -30,14 +29,13 @@ def debiased_feedback(
 
   Args:
     position_bias: a `PositionBias`.
-    feedback: `[B, L]`, as `feedback.unpack_feedback` gives it.
+    feedback: `[B, L]` clicks, or their mean over visits, as
+      `feedback.unpack_feedback` gives them.
     positions: `[B, L]`, likewise.
     contexts: `[B, L]` or None, likewise.
-    has_noise: whether p0 is subtracted, if the layer has it. It is a chance of
-      a click, so then feedback must be 0 or 1, or a mean of such values.
     max_weight: cap of the weights relative to position 1, or None.
-    relevance: `[S, B, L]`, the mean feedback of each item if it is examined, by
-      the model's logits for each hypothesis, which takes the place of what the
+    relevance: `[S, B, L]`, the chance that each item is relevant, by the
+      model's logits for each hypothesis, which takes the place of what the
       cap takes away; or None.
 
   Returns:
@@ -51,8 +49,7 @@ def debiased_feedback(
   likeliest = tf.argmax(position_bias.shares())
   clicked = masking.zero_where_invalid(
       masking.valid_items(feedback), feedback)
-  is_visit = tf.logical_or(
-      not has_noise, tf.reduce_all(clicked == tf.sign(clicked)))
+  is_visit = tf.reduce_all(clicked == tf.sign(clicked))
   given_clicks = position_bias.click_parameters(slots, clicked > 0)[:2]
 
   def chances(given, table):
@@ -66,7 +63,7 @@ def debiased_feedback(
     mask = tf.logical_and(mask, click_relevant > 0)
   else:
     relevance = tf.gather(relevance, likeliest)
-  if irrelevant is not None and has_noise:
+  if irrelevant is not None:
     first -= irrelevant[:, :1]
     click_irrelevant = chances(given_clicks[1], irrelevant)
   scale = slots.lookup(tf.broadcast_to(first, relevant.shape))

@@ -37,10 +37,13 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   So the loss learns from both, and at the end of each epoch the ranker, the
   logged order and its reverse are judged by feedback that training does not
   see, with the propensities of the moment taken out (SNIPS DCG@10, as in
-  `ultra_tfr.evaluation.counterfactual`). What is hardly ever examined, as all
-  below a click where users stop at it, counts with the relevance that a head of
-  the model gives it (see `core.counterfactual.relevance_estimates`), or the
-  logged order would look better than it is. A ranker is better if its lead over
+  `ultra_tfr.evaluation.counterfactual`). Any feedback counts as one click: the
+  propensities are chances of feedback, and say nothing of how much longer a
+  visit is at the top, or if what was clicked is irrelevant. What is hardly ever
+  examined, as all below a click where users stop at it, counts with the
+  relevance that a head of the model gives it (see
+  `core.counterfactual.relevance_estimates`), or the logged order would look
+  better than it is. A ranker is better if its lead over
   the logged order is larger than a tenth of the lead of the logged order over
   its reverse, and if it is ahead of the reverse, too, since propensities by
   which that is the best of the three are wrong; both by a standard error. If
@@ -69,9 +72,9 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
       (inputs, y_true, weights) as a tuple, or a finite `tf.data.Dataset` or
       Python list of such batches, which is iterated each epoch. `y_true` is as
       for the loss. If the same lists were shown several times, it may be a
-      Python list with a `y_true` for each visit. (The mean of the visits will
-      do, too, but does not tell what browsing users saw.) All of several
-      workers must be given the same.
+      Python list with a `y_true` for each visit. (The mean of clicks will do,
+      too, but does not tell what browsing users saw.) All of several workers
+      must be given the same.
 
   Raises:
     ValueError: if the model's loss has no bias layer with
@@ -154,16 +157,13 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   def _debias(self, y_true, relevance):
     """Estimates and mask, `[B, L]` each."""
     feedback, positions, contexts = unpack_feedback(y_true)
-    has_noise = self._is_binary and self._bias.has_click_irrelevant
-    if relevance is not None and not self._is_binary:
-      got = tf.cast(feedback > 0, tf.float32)
-      relevance *= tf.math.divide_no_nan(
-          tf.reduce_sum(feedback * got), tf.reduce_sum(got))
+    if not self._is_binary:
+      feedback = tf.sign(feedback)
     estimates, mask = debiased_feedback(
-        self._bias, feedback, positions, contexts, has_noise=has_noise,
-        max_weight=MAX_WEIGHT, relevance=relevance)
+        self._bias, feedback, positions, contexts, max_weight=MAX_WEIGHT,
+        relevance=relevance)
     most = np.max(masking.zero_where_invalid(mask, feedback), initial=0.0)
-    if has_noise and most > 1.0:
+    if self._bias.has_click_irrelevant and most > 1.0:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` must hold clicks, 0 or 1 or "
           "their means, where feedback is binary and the bias layer has clicks "

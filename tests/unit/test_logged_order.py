@@ -263,18 +263,18 @@ class TestGuard:
       _end_epoch(LoggedOrderGuard([_lists(feedback, scores)]), _model(bias))
       assert float(bias.logged_order_weight) == weight
 
-  @pytest.mark.parametrize("kind, weight", [
-      ("binary", 0.0625), ("graded", 1.0)])
-  def test_noise_is_taken_off_clicks_alone(self, kind, weight):
-    # What the top gets beyond the others is clicks on what is irrelevant.
+  @pytest.mark.parametrize("kind, value", [("binary", 1), ("graded", 30)])
+  def test_clicks_on_what_is_irrelevant_do_not_count(self, kind, value):
+    """With the size of feedback trust put the better ranker behind."""
+    # What the top gets beyond the others is such clicks.
     bias = _bias(trust_bias="position", examination=[1.0] * K,
                  trust_positive=[1.0] * K,
                  trust_negative=[0.6, 0.0, 0.0, 0.0])
-    feedback = [[1, 0, 0, 0]] * 240 + [[0, 1, 0, 0]] * 160
+    feedback = [[value, 0, 0, 0]] * 240 + [[0, 1, 0, 0]] * 160
     scores = np.tile([3, 4, 2, 1], [400, 1])
     _end_epoch(LoggedOrderGuard([_lists(feedback, scores)]),
                _model(bias, feedback=kind))
-    assert float(bias.logged_order_weight) == weight
+    assert float(bias.logged_order_weight) == 0.0625
 
   def test_weights_of_held_out_lists_count(self):
     features, feedback = _lists(

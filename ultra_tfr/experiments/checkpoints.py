@@ -25,8 +25,9 @@ class KeepBest(tf.keras.callbacks.Callback):
   """Validates at the end of each epoch and remembers the best weights.
 
   `"labels"` is NDCG@10 on true labels; `"clicks"` is the self-normalised DCG@10
-  of simulated feedback on the lists that users saw, with the bias taken out as
-  far as the method knows it. Values by clicks compare only if they are by the
+  of simulated clicks on the lists that users saw, with the bias taken out as
+  far as the method knows it. (Of other feedback it is whether there was any, as
+  for `LoggedOrderGuard`.) Values by clicks compare only if they are by the
   same propensities: logs have values by the propensities of the moment, but at
   the end all validations are judged again by the last ones. These values are
   noisy, so the choice is `evaluation.held_out.last_as_good`. Training ends with
@@ -40,14 +41,14 @@ class KeepBest(tf.keras.callbacks.Callback):
   Args:
     valid: `RankingLists` with true labels.
     valid_stream: `FeedbackStream` of the same lists as users saw them.
-    debias: a function of `[B, K]` feedback, -1 in padding, that gives
+    debias: a function of `[B, K]` clicks, -1 in padding, that gives
       estimates and mask as `bias.debiased_feedback` does, by the propensities
-      of the moment; None for raw feedback.
+      of the moment; None for clicks as they are.
     folder: an existing one, or None.
     slack: as in `last_as_good`; 0 for a training whose steps do not fall.
 
   Attributes:
-    held_out: batches of (features, visits) of what users saw, see
+    held_out: batches of (features, visits) of what users clicked, see
       `evaluation.held_out.mean_estimates`.
   """
 
@@ -56,7 +57,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     super().__init__()
     self._folder = folder
     self._valid, self._debias = valid, debias or by_examination(None)
-    visits = [valid_stream.draw(epoch) for epoch in range(_VISITS)]
+    visits = [np.sign(valid_stream.draw(epoch)) for epoch in range(_VISITS)]
     self.held_out = [
         (valid_stream.features[rows], [feedback[rows] for feedback in visits])
         for rows in (slice(start, start + _BATCH_LISTS)

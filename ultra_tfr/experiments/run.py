@@ -112,8 +112,7 @@ def _run(name, task, settings, feedback, seed, folder, verbose):
   def debias(values):
     if isinstance(bias, PositionBias) and not bias.is_fixed:
       return debiased_feedback(
-          bias, *unpack_feedback(values), max_weight=MAX_WEIGHT,
-          has_noise=feedback == methods.CLICK)
+          bias, *unpack_feedback(values), max_weight=MAX_WEIGHT)
     return checkpoints.by_examination(curve())(values)
 
   keeper = checkpoints.KeepBest(

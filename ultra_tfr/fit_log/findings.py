@@ -365,11 +365,13 @@ def _about_guard(diagnosis, sentences):
   # The last value came after the last step.
   weight = [logged_order.INITIAL_WEIGHT, *weights][-2]
   sentences.append(
-      "At the end of training the ranker's SNIPS DCG@10 on held-out requests "
-      f"was {abs(leads[-1]):.3f} {'above' if leads[-1] > 0 else 'below'} that "
-      "of the order shown. It learned from feedback as it is, which keeps to "
-      f"that order, with the weight {weight:.2g}, where debiased feedback "
-      "counts 1; the weight falls while the ranker is clearly ahead.")
+      "At the end of training the ranker's SNIPS DCG@10 on held-out requests, "
+      "any feedback counting as one click, was "
+      f"{abs(leads[-1]):.3f} {'above' if leads[-1] > 0 else 'below'} that of "
+      "the order shown. It learned from feedback as it is, which keeps to that "
+      f"order, with the weight {weight:.2g}, where debiased feedback counts 1; "
+      "the weight falls while the ranker, or the model's relevance, is clearly "
+      "ahead.")
 
 
 def _about_agreement(diagnosis, sentences, warnings):

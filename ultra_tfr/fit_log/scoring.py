@@ -77,13 +77,17 @@ def debiased_feedback(batch, bias, binary, relevance=None):
     bias: as in `add_totals`.
     binary: as in `add_totals`.
     relevance: `[B, L]` probabilities of a model, which take the place of
-      feedback that is hardly ever given since hardly anybody looks: see
-      `core.counterfactual.relevance_estimates`; or None.
+      clicks where hardly anybody looks: see
+      `core.counterfactual.relevance_estimates`. Then any feedback counts as one
+      click, as in `logged_order`. Or None.
 
   Returns:
     A tuple of the estimates `[B, L]` times item weights, float64, and `[B, L]`
     booleans, the items that count.
   """
+  feedback = batch.feedback.astype(np.float64)
+  if relevance is not None:
+    feedback, binary = np.sign(feedback), True
   relevant, irrelevant, scale = _propensities(batch, bias, binary)
   mask = ((batch.weights > 0) & (batch.feedback >= 0) &
           (batch.positions >= 1))
@@ -92,11 +96,8 @@ def debiased_feedback(batch, bias, binary, relevance=None):
     mask &= relevant > 0
   else:
     max_weight, relevance = MAX_WEIGHT, relevance.astype(np.float64)
-    if not binary:
-      given = batch.feedback[mask & (batch.feedback > 0)]
-      relevance = relevance * (given.mean() if given.size else 0.0)
   estimates, _, _ = relevance_estimates(
-      batch.feedback.astype(np.float64), mask, relevant, irrelevant,
+      feedback, mask, relevant, irrelevant,
       scale=scale, max_weight=max_weight, relevance=relevance)
   return estimates.numpy() * batch.weights, mask
 

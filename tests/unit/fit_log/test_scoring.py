@@ -133,17 +133,24 @@ def test_an_item_of_weight_0_is_not_even_ranked():
       4 / np.log2(3) + 2, rel=1e-5)
 
 
-@pytest.mark.parametrize("binary, feedback, value", [
-    (True, [1, 0, 0], 1.0), (False, [4, 2, 0], 3.0)])
-def test_a_model_stands_in_for_what_nobody_sees(binary, feedback, value):
-  """Users stop at a click: below it a better ranker got no credit."""
-  bias = bias_lib.Bias("unbiased", np.array([[0.8, 0.4, 0.02]]), None)
-  batch = _batch([feedback, [0, 0, 0]], [[1, 2, 3], [1, 2, 0]],
-                 [[0, 0, 0], [0, 0, 0]], [[1, 2, 3], [1, 1, 0]])
+@pytest.mark.parametrize("table", [None, np.array([[0.2, 0.1, 0.0]])])
+@pytest.mark.parametrize("binary, feedback", [
+    (True, [1, 1, 0]), (False, [4, 2, 0])])
+def test_a_model_stands_in_for_what_nobody_sees(binary, feedback, table):
+  """Users stop at a click: below it a better ranker got no credit.
+
+  Any feedback counts as one click, since only its chance is known by position.
+  """
+  bias = bias_lib.Bias("unbiased", np.array([[0.8, 0.4, 0.02]]), table)
+  batch, clicks = (
+      _batch([found, [0, 0, 0]], [[1, 2, 3], [1, 2, 0]],
+             [[0, 0, 0], [0, 0, 0]], [[1, 2, 3], [1, 1, 0]])
+      for found in (feedback, [1, 1, 0]))
   relevance = np.full([2, 3], 0.5, np.float32)
-  plain, _ = scoring.debiased_feedback(batch, bias, binary)
+  plain, _ = scoring.debiased_feedback(clicks, bias, True)
   found, mask = scoring.debiased_feedback(batch, bias, binary, relevance)
   # Position 3 counts 20 times, not 40, so half of its scale is left.
-  plain[0, 2] = 3 * 0.5 * 0.8 / 2 * value
+  scale = 0.8 if table is None else 0.6
+  plain[0, 2] = 3 * 0.5 * (scale - 20 * 0.02)
   np.testing.assert_allclose(found, plain, rtol=1e-6)
   assert mask.tolist() == [[True] * 3, [True, True, False]]
