@@ -107,6 +107,12 @@ def test_code_of_a_page_runs(page, names, tmp_path, monkeypatch):
     exec(compile(code, f"{page}, block {number}", "exec"), names)
 
 
+@pytest.mark.parametrize("name", _TEXTS)
+def test_links_have_words(name):
+  """Sphinx puts a title in; elsewhere a link without words is not seen."""
+  assert "[](" not in _TEXTS[name]
+
+
 @pytest.mark.parametrize("words", _CALLS, ids=" ".join)
 def test_commands_parse(words, define):
   define(words[0])
