@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 
 from absl import logging as absl_logging
 
@@ -21,7 +22,10 @@ _NOISE = re.compile(
     r"oneDNN custom operations are on|Could not find cuda drivers|"
     r"This TensorFlow binary is optimized|To enable the following instructions|"
     r"failed call to cuInit|Unable to register cu\w+ factory|"
-    r"computation placer already registered|TF-TRT Warning: Could not find")
+    r"computation placer already registered|TF-TRT Warning: Could not find|"
+    # Beam, of its workers, and of packages for clouds.
+    r"^INFO:|apitools not found|No semi_persistent_directory found|"
+    r"Discarding unparseable args")
 _SLOW_CALLBACK = "is slow compared to the batch time"
 _CPP_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -81,7 +85,8 @@ def _without_noise():
   """Passes on what is written to stderr in the block, but for `_NOISE`.
 
   TensorFlow's libraries write before any setting of theirs counts, and not by
-  way of `sys.stderr`.
+  way of `sys.stderr`. They may hold on to the interpreter meanwhile, so all is
+  passed on at the end.
   """
   sys.stderr.flush()
   stderr = os.dup(2)
@@ -99,3 +104,37 @@ def _without_noise():
             print(line, file=sys.stderr)
   finally:
     os.close(stderr)
+
+
+@contextlib.contextmanager
+def workers_without_noise():
+  """The same for child processes and line by line: a job may take hours."""
+  if not _is_quiet:
+    yield
+    return
+  sys.stderr.flush()
+  stderr = os.dup(2)
+  source, sink = os.pipe()
+  reader = threading.Thread(
+      target=_pass_on, args=(source, os.dup(2)), daemon=True)
+  reader.start()
+  os.dup2(sink, 2)
+  os.close(sink)
+  try:
+    yield
+  finally:
+    sys.stderr.flush()
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    # A worker that lives on keeps its end open.
+    reader.join(timeout=1)
+
+
+def _pass_on(source, target):
+  """Writes lines from one file descriptor to another, but for `_NOISE`."""
+  with os.fdopen(source, errors="replace") as lines:
+    with os.fdopen(target, "w", errors="replace") as passed_on:
+      for line in lines:
+        if not _NOISE.search(line):
+          passed_on.write(line)
+          passed_on.flush()

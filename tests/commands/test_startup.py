@@ -152,14 +152,17 @@ demo.main = main
 """
 
 
-def _program():
-  start = "import ultra_tfr_start\n"
-  empty = """
+# The package as the console script begins with it.
+_EMPTY = """
 import importlib.util, sys
 sys.modules["ultra_tfr"] = importlib.util.module_from_spec(
     importlib.util.find_spec("ultra_tfr"))
 """
-  return start + empty + _WARNS + "ultra_tfr_start.run()"
+
+
+def _program():
+  return ("import ultra_tfr_start\n" + _EMPTY + _WARNS
+          + "ultra_tfr_start.run()")
 
 
 def test_stderr_has_what_matters_and_all_on_demand(tmp_path):
@@ -174,3 +177,28 @@ def test_stderr_has_what_matters_and_all_on_demand(tmp_path):
   assert loud.returncode == 0
   assert "is slow compared to the batch time" in loud.stderr
   assert "a real warning" in loud.stderr and "a note" in loud.stderr
+
+
+def test_workers_tell_what_matters_when_they_say_it(tmp_path):
+  """Beam's workers wrote a hundred lines above the summary of a log."""
+  program = """
+import os, subprocess, sys
+from ultra_tfr import startup
+startup.be_quiet()
+def say(*lines):
+  subprocess.run(["echo", "\\n".join(lines)], stdout=2, check=True)
+with startup.workers_without_noise():
+  say("INFO:apache_beam.runners: Data channel established.",
+      "WARNING:root:apitools not found, and ..", "a real problem")
+  # Not only at the end: it may be hours away.
+  print(sys.stdin.readline(), file=sys.stderr, end="")
+say("INFO: ours")
+"""
+  with subprocess.Popen(
+      [sys.executable, "-c", _EMPTY + program], cwd=tmp_path, text=True,
+      stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+      env={**os.environ, "PYTHONPATH": str(program_files.ROOT)}) as process:
+    assert process.stderr.readline() == "a real problem\n"
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    assert process.stderr.read() == "go on\nINFO: ours\n"

@@ -10,6 +10,7 @@ from ultra_tfr import output
 from ultra_tfr import remote_folder
 from ultra_tfr.commands import click_logs
 from ultra_tfr.startup import lazy_module
+from ultra_tfr.startup import workers_without_noise
 
 manifest = lazy_module("ultra_tfr.data.prepared.manifest")
 pipeline = lazy_module("ultra_tfr.data.prepared.pipeline")
@@ -63,7 +64,8 @@ def main():
           **click_logs.reading_options(), seed=FLAGS.seed)
       print(f"Preparing {len(plan.files)} files by {FLAGS.runner} ...",
             flush=True)
-      found = pipeline.run(plan, FLAGS.runner, options)
+      with workers_without_noise():
+        found = pipeline.run(plan, FLAGS.runner, options)
   click_logs.show_summary(found["summary"], rejected)
   num_shards = sum(map(len, found["shards"].values()))
   print(f"The log is in {FLAGS.out}, {num_shards} shards; train from it by "
