@@ -11,14 +11,14 @@ Command (about half a minute on two cores):
 Expected output, after a summary of the log:
 
     mobile   true       1.00  0.88  0.66  0.34  0.23  0.10  0.08  0.05
-    mobile   EM         1.00  0.87  0.66  0.33  0.23  0.11  0.08  0.05
+    mobile   EM         1.00  0.87  0.66  0.34  0.23  0.11  0.08  0.05
     mobile   harvested  1.00  0.88  0.65  0.34  0.23  0.10  0.07  0.05
     desktop  true       1.00  0.93  0.78  0.54  0.42  0.26  0.22  0.18
     desktop  EM         1.00  0.89  0.74  0.53  0.42  0.25  0.22  0.16
     desktop  harvested  1.00  0.94  0.76  0.52  0.42  0.25  0.22  0.14
 
-    logged order  DCG@10 2.499 (2.408 to 2.625)
-    unbiased      DCG@10 2.940 (2.789 to 3.130)
+    logged order  DCG@10 2.498 (2.407 to 2.624)
+    unbiased      DCG@10 2.934 (2.783 to 3.118)
 
 With the same file, on the command line:
 
