@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from ultra_tfr import base
 from ultra_tfr import checks
+from ultra_tfr.baselines import position_tables
 from ultra_tfr.core import list_softmax
 from ultra_tfr.core import masking
 from ultra_tfr.core import position_effects
@@ -11,13 +12,13 @@ from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class PropensityLogits(base.PositionTables):
+class PropensityLogits(position_tables.PositionTables):
   """Learned propensity logits g by position, for `DualLearningLoss`.
 
   Args:
     num_positions: K, the positions of the table.
     num_contexts: C, one table for each context id of the packed feedback.
-    overflow: as in `base.PositionTables`.
+    overflow: as in `PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -48,7 +49,7 @@ class PropensityLogits(base.PositionTables):
     return {"examination": self._learned(self.examination.numpy())}
 
   def curves(self):
-    """See `base.PositionTables`."""
+    """See `PositionTables`."""
     return {"examination": self.examination.numpy()}
 
   def _move_tables(self, sums, num_batches, rate):

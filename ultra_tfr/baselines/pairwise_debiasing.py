@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from ultra_tfr import base
 from ultra_tfr import checks
+from ultra_tfr.baselines import position_tables
 from ultra_tfr.core import em
 from ultra_tfr.core import pairs
 from ultra_tfr.core import preference_ratios
@@ -12,7 +13,7 @@ from ultra_tfr.feedback import count
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class ClickRatios(base.PositionTables):
+class ClickRatios(position_tables.PositionTables):
   """The ratios t+ and t- by position, for `PairwiseDebiasingLoss`.
 
   They are ratios to position 1 and no probabilities. Where a logger shows items
@@ -28,7 +29,7 @@ class ClickRatios(base.PositionTables):
     min_ratio: a floor for the ratios, and so a cap for weights; its inverse is
       their ceiling. While position 1 gets no feedback, the ratios stay as they
       are.
-    overflow: as in `base.PositionTables`.
+    overflow: as in `PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -59,7 +60,7 @@ class ClickRatios(base.PositionTables):
             for name, values in self.curves().items()}
 
   def curves(self):
-    """See `base.PositionTables`."""
+    """See `PositionTables`."""
     return {"clicked_ratio": self.clicked_ratio.numpy(),
             "unclicked_ratio": self.unclicked_ratio.numpy()}
 

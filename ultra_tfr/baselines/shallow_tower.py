@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ultra_tfr import base
 from ultra_tfr import checks
+from ultra_tfr.baselines import position_tables
 from ultra_tfr.core import position_effects
 from ultra_tfr.feedback import count
 
@@ -18,7 +19,7 @@ _PREDICTIONS = {"click": ("click",), "value": ("value",),
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")
-class ShallowTower(base.PositionTables):
+class ShallowTower(position_tables.PositionTables):
   """The learned effect of the display position on each prediction of a loss.
 
   Args:
@@ -27,7 +28,7 @@ class ShallowTower(base.PositionTables):
       learned g_k: `"additive"`, f + g_k; `"product"`, sigmoid(f) sigmoid(g_k),
       for clicks only; or None, not at all.
     num_contexts: C, one table for each context id of the packed feedback.
-    overflow: as in `base.PositionTables`.
+    overflow: as in `PositionTables`.
     name: the layer's name.
 
   Raises:
@@ -84,7 +85,7 @@ class ShallowTower(base.PositionTables):
     return {"examination": self._learned(curves["examination"])}
 
   def curves(self):
-    """See `base.PositionTables`."""
+    """See `PositionTables`."""
     curves = {}
     for i, mode in enumerate(self.modes):
       if mode == "product":
