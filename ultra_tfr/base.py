@@ -49,11 +49,14 @@ class _Unsaved(NamedTuple):
     gate: a variable, 1 while E steps count and 0 otherwise.
     skipped: a variable, the batches left out since the last update.
     update: a function from the kind of averaging to the compiled M step.
+    constant: the tensor of plain numbers, kept from call to call, since to make
+      one and copy it to the device takes a good part of an M step.
   """
 
   gate: tf.Variable
   skipped: tf.Variable
   update: Callable[..., Callable[[tf.Tensor], tf.Tensor]]
+  constant: Callable[..., tf.Tensor]
 
 
 class LearningLayer(tf.keras.layers.Layer):
@@ -99,7 +102,8 @@ class LearningLayer(tf.keras.layers.Layer):
             0.0, trainable=False, name="skipped",
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM),
-        functools.cache(self._compile_update))
+        functools.cache(self._compile_update),
+        functools.lru_cache(8)(_constant))
 
   def _parameter(self, name, value):
     value = np.asarray(value, np.float32)
@@ -182,13 +186,19 @@ class LearningLayer(tf.keras.layers.Layer):
 
   def start_collecting(self) -> None:
     """Opens the gate: E steps from now on are counted."""
-    self.is_updated_by_em = self.is_collecting = True
-    self._unsaved().gate.assign(1.0)
+    self._set_gate(True)
 
   def stop_collecting(self) -> None:
     """Closes the gate: evaluation must not reach the estimates."""
-    self.is_collecting = False
-    self._unsaved().gate.assign(0.0)
+    self._set_gate(False)
+
+  def _set_gate(self, is_open):
+    # Not as attributes: Keras would search the values for variables, which
+    # takes longer than to move the gate.
+    vars(self).update(is_collecting=is_open,
+                      is_updated_by_em=self.is_updated_by_em or is_open)
+    unsaved = self._unsaved()
+    unsaved.gate.assign(unsaved.constant(float(is_open)), read_value=False)
 
   def take_sums(self) -> dict[str, tf.Tensor]:
     """Reads the sums over all replicas and clears them.
@@ -197,7 +207,7 @@ class LearningLayer(tf.keras.layers.Layer):
       A dict of tensors, as given to `collect`.
     """
     sums = {key: tf.convert_to_tensor(v) for key, v in self._sums.items()}
-    for _key, variable in self._sums.items():
+    for variable in self._sums.values():
       variable.assign(tf.zeros(variable.shape))
     return sums
 
@@ -228,19 +238,21 @@ class LearningLayer(tf.keras.layers.Layer):
     """
     scope = () if not tf.executing_eagerly() else (
         tf.distribute.get_strategy(), tf.distribute.in_cross_replica_context())
-    return self._unsaved().update(averaging, *scope)(
-        tf.constant([step_size, step_decay, warmup], tf.float32))
+    unsaved = self._unsaved()
+    return unsaved.update(averaging, *scope)(
+        unsaved.constant(step_size, step_decay, warmup))
 
   def _compile_update(self, averaging, *scope):
     """Compiles the M step, which is bound to the variables of this layer.
 
     Within a `scope` it gives the graph itself, since `tf.function` looks for
-    the right one at each call, which takes half as long as an M step.
+    the right one at each call, which takes as long as an M step.
     """
     compiled = tf.function(
         functools.partial(self._update, averaging),
         input_signature=[tf.TensorSpec([3])], autograph=False)
-    return compiled.get_concrete_function() if scope else compiled
+    return compiled if not scope else keras_guards.plain_call(
+        compiled.get_concrete_function())
 
   def _update(self, averaging, rates):
     sums = self.take_sums()
@@ -248,13 +260,12 @@ class LearningLayer(tf.keras.layers.Layer):
     counters = tf.concat(
         [sums["counters"], [tf.convert_to_tensor(skipped)]], axis=0)
     skipped.assign(0.0)
-    steps = Steps(*tf.unstack(rates), averaging)
-
-    def move():
-      self._move(sums, steps)
-      return counters
-
-    return tf.cond(counters[BATCHES] > 0, move, lambda: counters)
+    # A choice of values, since the branch of a graph takes as long as all of
+    # the M step: the constants in it, too, wait for the condition.
+    for variable, value in self._move(
+        sums, Steps(*tf.unstack(rates), averaging)):
+      variable.assign(tf.where(counters[BATCHES] > 0, value, variable))
+    return counters
 
   def curves(self) -> dict[str, np.ndarray]:
     """The curves for the logs: `[C, K]` numpy arrays by name."""
@@ -277,11 +288,14 @@ class LearningLayer(tf.keras.layers.Layer):
     raise NotImplementedError
 
   def _move(self, sums, steps):
-    """Assigns new values.
+    """New values of variables.
 
     Args:
       sums: a dict of tensors, as given to `collect`.
       steps: `Steps`.
+
+    Returns:
+      Pairs of a variable and its value, which is not used if no batch counts.
     """
     raise NotImplementedError
 
@@ -423,6 +437,12 @@ class LearningLoss(tf.keras.losses.Loss):
     config = dict(config)
     layer = tf.keras.layers.deserialize(config.pop("position_bias"))
     return cls(keras_guards.loaded(layer), **config)
+
+
+def _constant(*values):
+  """Numbers as a tensor that graphs can use, too."""
+  with tf.init_scope():
+    return tf.constant(values[0] if len(values) == 1 else values, tf.float32)
 
 
 def refuse_logged_order(loss: tf.keras.losses.Loss) -> None:

@@ -489,14 +489,15 @@ class PositionBias(base.LearningLayer):
 
   def _move(self, sums, steps):
     states, averages, evidence = em.m_steps(*self._m_step_inputs(sums, steps))
+    moved = [(self.num_updates, states[0]["num_updates"])]
     for model, state, seen in zip(self.models, states, averages):
-      self.num_updates.assign(state.pop("num_updates"))
-      for name, value in state.items():
-        model.variables[name].assign(value)
-      for key, value in seen.items():
-        self._averages[model.key(key)].assign(value)
+      moved += [(variable, state[name])
+                for name, variable in model.variables.items()]
+      moved += [(self._averages[model.key(key)], value)
+                for key, value in seen.items()]
     if self.trust_bias == AUTO:
-      self.evidence.assign(evidence)
+      moved.append((self.evidence, evidence))
+    return moved
 
   def _m_step_inputs(self, sums, steps):
     """The arguments of `core.em.m_steps`."""

@@ -57,7 +57,7 @@ class PropensityLogits(position_tables.PositionTables):
     logits = position_effects.scoring_step(
         self.propensity_logits, self._by_position(sums[:, 0]),
         self._by_position(sums[:, 1]), rate)
-    self.propensity_logits.assign(masking.clip_logits(logits))
+    return [(self.propensity_logits, masking.clip_logits(logits))]
 
 
 @tf.keras.utils.register_keras_serializable(package="ultra_tfr")

@@ -70,14 +70,14 @@ class ClickRatios(position_tables.PositionTables):
     rate = tf.maximum(rate, num_batches / (step + num_batches))
     averages = em.average_statistics(
         self._averages["tables"], sums, num_batches, rate)
-    self._averages["tables"].assign(averages)
-    for column, table in (
-        (preference_ratios.CLICKED, self.clicked_ratio),
-        (preference_ratios.UNCLICKED, self.unclicked_ratio)):
-      table.assign(preference_ratios.ratios(
-          self._by_position(averages[:, column]), tf.convert_to_tensor(table),
-          self._regularization, self._min_ratio,
-          self._by_position(sums[:, column])))
+    return [(self._averages["tables"], averages), *(
+        (table, preference_ratios.ratios(
+            self._by_position(averages[:, column]), tf.convert_to_tensor(table),
+            self._regularization, self._min_ratio,
+            self._by_position(sums[:, column])))
+        for column, table in (
+            (preference_ratios.CLICKED, self.clicked_ratio),
+            (preference_ratios.UNCLICKED, self.unclicked_ratio)))]
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""

@@ -57,16 +57,19 @@ class PositionTables(base.LearningLayer):
     step = tf.convert_to_tensor(self.num_updates)
     rate = em.compound_step(
         em.step_size(step, steps.step_size, steps.step_decay), num_batches)
-    self._move_tables(sums["tables"], num_batches, rate)
-    self.num_updates.assign(step + num_batches)
+    return [*self._move_tables(sums["tables"], num_batches, rate),
+            (self.num_updates, step + num_batches)]
 
   def _move_tables(self, sums, num_batches, rate):
-    """Assigns new values to the tables.
+    """New values of the tables.
 
     Args:
       sums: `[C * K, num_sums]`.
       num_batches: how many batches they add up.
       rate: the share of a full step to take.
+
+    Returns:
+      Pairs of a variable and its value.
     """
     raise NotImplementedError
 

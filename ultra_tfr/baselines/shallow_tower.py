@@ -97,11 +97,11 @@ class ShallowTower(position_tables.PositionTables):
 
   def _move_tables(self, sums, num_batches, rate):
     del num_batches
-    for i, mode in enumerate(self.modes):
-      if mode is not None:
-        self.effects(i).assign(position_effects.scoring_step(
+    return [
+        (self.effects(i), position_effects.scoring_step(
             self.effects(i), self._by_position(sums[:, 2 * i]),
             self._by_position(sums[:, 2 * i + 1]), rate))
+        for i, mode in enumerate(self.modes) if mode is not None]
 
   def get_config(self):
     """The constructor's arguments, ready for JSON."""

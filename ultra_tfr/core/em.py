@@ -507,9 +507,10 @@ def _examination_step(rule, state, seen, average, rate, in_warmup, prior):
 
 def _highest_rate(statistics, num_distances):
   """The rate of feedback at the most clicked position, `[C, 1]`."""
-  shape = tf.shape(statistics)
-  by_position = tf.reduce_sum(
-      tf.reshape(statistics, [shape[0], -1, num_distances, shape[2]]), axis=2)
+  if num_distances > 1:
+    shape = tf.shape(statistics)
+    statistics = tf.reduce_sum(tf.reshape(
+        statistics, [shape[0], -1, num_distances, shape[2]]), axis=2)
   return tf.reduce_max(masking.safe_ratio(
-      by_position[..., examination.CLICKED],
-      by_position[..., examination.COUNT], 0.0), axis=1, keepdims=True)
+      statistics[..., examination.CLICKED],
+      statistics[..., examination.COUNT], 0.0), axis=1, keepdims=True)

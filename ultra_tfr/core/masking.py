@@ -101,9 +101,8 @@ def safe_ratio(numerator, denominator, otherwise):
   >>> safe_ratio(tf.constant([1.0, 1.0]), tf.constant([4.0, 0.0]), 0.5).numpy()
   array([0.25, 0.5 ], dtype=float32)
   """
-  seen = denominator > 0
-  safe = tf.where(seen, denominator, tf.ones_like(denominator))
-  return tf.where(seen, numerator / safe, otherwise)
+  return tf.where(denominator > 0,
+                  tf.math.divide_no_nan(numerator, denominator), otherwise)
 
 
 def clip_logits(logits):
