@@ -193,8 +193,8 @@ class LearningLayer(tf.keras.layers.Layer):
     self._set_gate(False)
 
   def _set_gate(self, is_open):
-    # Not as attributes: Keras would search the values for variables, which
-    # takes longer than to move the gate.
+    # Past `__setattr__`: Keras looks for variables in whatever it is given, and
+    # takes as long for two flags as the gate takes to move.
     vars(self).update(is_collecting=is_open,
                       is_updated_by_em=self.is_updated_by_em or is_open)
     unsaved = self._unsaved()
@@ -260,8 +260,8 @@ class LearningLayer(tf.keras.layers.Layer):
     counters = tf.concat(
         [sums["counters"], [tf.convert_to_tensor(skipped)]], axis=0)
     skipped.assign(0.0)
-    # A choice of values, since the branch of a graph takes as long as all of
-    # the M step: the constants in it, too, wait for the condition.
+    # No branch: all that is in one waits for the condition, constants too, and
+    # that takes as long again as an M step.
     for variable, value in self._move(
         sums, Steps(*tf.unstack(rates), averaging)):
       variable.assign(tf.where(counters[BATCHES] > 0, value, variable))
