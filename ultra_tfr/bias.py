@@ -10,7 +10,6 @@ import tensorflow as tf
 from ultra_tfr.core import counterfactual
 from ultra_tfr.core import masking
 from ultra_tfr.core import positions as positions_lib
-from ultra_tfr.hypotheses import SIMPLEST
 
 # Cap of inverse propensities, relative to position 1, where held-out feedback
 # judges a ranker: larger ones add more noise than they remove bias.
@@ -20,12 +19,13 @@ MAX_WEIGHT = 20.0
 def debiased_feedback(
     position_bias: Any, feedback: tf.Tensor, positions: tf.Tensor,
     contexts: Optional[tf.Tensor], *, max_weight: Optional[float] = None,
-    relevance: Optional[tf.Tensor] = None) -> tuple[tf.Tensor, tf.Tensor]:
+    relevance: Optional[tf.Tensor] = None,
+    hypothesis: Optional[int] = None) -> tuple[tf.Tensor, tf.Tensor]:
   """Feedback with a layer's present propensities taken out, item by item.
 
-  Of several hypotheses the likeliest counts. Where that one says that users
-  browse, propensities depend on the clicks above an item. A mean of clicks does
-  not tell these, so there the mean propensities of each position are taken.
+  Where users browse, propensities depend on the clicks above an item. A mean of
+  clicks does not tell these, so there the mean propensities of each position
+  are taken.
 
   Args:
     position_bias: a `PositionBias`.
@@ -37,6 +37,8 @@ def debiased_feedback(
     relevance: `[S, B, L]`, the chance that each item is relevant, by the
       model's logits for each hypothesis, which takes the place of what the
       cap takes away; or None.
+    hypothesis: the index of that whose propensities count; None for the
+      likeliest.
 
   Returns:
     A tuple of the estimates `[B, L]` on the scale of position 1 of the item's
@@ -44,9 +46,10 @@ def debiased_feedback(
     booleans, the items that count.
   """
   slots = position_bias.find_slots(positions, contexts)
-  relevant, irrelevant = position_bias.click_tables()
+  if hypothesis is None:
+    hypothesis = tf.argmax(position_bias.shares())
+  relevant, irrelevant = position_bias.click_tables(hypothesis)
   first = relevant[:, :1]
-  likeliest = tf.argmax(position_bias.shares())
   clicked = masking.zero_where_invalid(
       masking.valid_items(feedback), feedback)
   is_visit = tf.reduce_all(clicked == tf.sign(clicked))
@@ -54,7 +57,7 @@ def debiased_feedback(
 
   def chances(given, table):
     return tf.where(
-        is_visit, tf.gather(given, likeliest), slots.lookup(table))
+        is_visit, tf.gather(given, hypothesis), slots.lookup(table))
 
   click_relevant = chances(given_clicks[0], relevant)
   click_irrelevant = None
@@ -62,7 +65,7 @@ def debiased_feedback(
   if relevance is None:
     mask = tf.logical_and(mask, click_relevant > 0)
   else:
-    relevance = tf.gather(relevance, likeliest)
+    relevance = tf.gather(relevance, hypothesis)
   if irrelevant is not None:
     first -= irrelevant[:, :1]
     click_irrelevant = chances(given_clicks[1], irrelevant)
@@ -257,8 +260,7 @@ class Bias:
       return plain(tf.reshape(model.variables[name], [
           layer.num_contexts, layer.num_positions, model.num_distances]))
 
-    relevant, irrelevant = layer.click_tables() if head is None else (
-        model.variables["examination"], model.variables["click_irrelevant"])
+    relevant, irrelevant = layer.click_tables(head)
     return cls(
         method, plain(relevant), plain(irrelevant),
         plain(model.variables.get("trust_positive")),
@@ -279,11 +281,8 @@ class Bias:
       A `Bias`; None if that hypothesis is the likeliest or the only one, so
       that `of_layer` gives it, or if the layer does not have it.
     """
-    names = [model.hypothesis.name for model in layer.models]
-    if len(names) == 1 or SIMPLEST not in names or (
-        names[layer.likeliest] == SIMPLEST):
-      return None
-    return cls.of_layer(method, layer, names.index(SIMPLEST))
+    return None if layer.simplest is None else cls.of_layer(
+        method, layer, layer.simplest)
 
   @property
   def predicts_clicks(self) -> bool:

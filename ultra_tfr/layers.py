@@ -395,15 +395,13 @@ class PositionBias(base.LearningLayer):
     shared = {distances: model.slots(slots, clicked)
               for distances, model in one_of_each.items()}
     own = [shared[model.num_distances] for model in self.models]
-    relevant = tf.stack([
-        of_model.lookup(model.variables["examination"])
-        for of_model, model in zip(own, self.models)])
-    irrelevant = tf.zeros_like(relevant)
-    if self.has_click_irrelevant:
-      irrelevant = tf.stack([
-          of_model.lookup(model.variables["click_irrelevant"])
-          for of_model, model in zip(own, self.models)])
-    return relevant, irrelevant, own
+
+    def lookup(name):
+      return tf.stack([of_model.lookup(model.variables[name])
+                       for of_model, model in zip(own, self.models)])
+    relevant = lookup("examination")
+    return relevant, (lookup("click_irrelevant") if self.has_click_irrelevant
+                      else tf.zeros_like(relevant)), own
 
   def relevance_logits(self, heads: Sequence[tf.Tensor]) -> tf.Tensor:
     """The logits of relevance by each hypothesis.
@@ -436,25 +434,40 @@ class PositionBias(base.LearningLayer):
     """Whether there is a relevance logit for each hypothesis."""
     return len(heads) > len(self.models)
 
-  def click_tables(self) -> tuple[tf.Tensor, Optional[tf.Tensor]]:
-    """p1 and p0 by position of the likeliest hypothesis.
+  def click_tables(
+      self, hypothesis: Optional[int] = None
+  ) -> tuple[tf.Tensor, Optional[tf.Tensor]]:
+    """p1 and p0 by position of a hypothesis.
 
     Where users browse they are means over the distances that were seen.
+
+    Args:
+      hypothesis: its index; None for the likeliest.
 
     Returns:
       A tuple of p1 `[C, K]` (theta without trust bias) and p0 `[C, K]`, if any.
     """
-    def likeliest(name):
-      return tf.gather(
-          tf.stack([model.by_position(name, self.seen(model))
-                    for model in self.models]), tf.argmax(self._support()))
-    return likeliest("examination"), (
-        likeliest("click_irrelevant") if self.has_click_irrelevant else None)
+    if hypothesis is None:
+      hypothesis = tf.argmax(self._support())
+
+    def table(name):
+      return tf.gather(tf.stack([model.by_position(name, self.seen(model))
+                                 for model in self.models]), hypothesis)
+    return table("examination"), (
+        table("click_irrelevant") if self.has_click_irrelevant else None)
 
   @property
   def likeliest(self) -> int:
     """The index of the likeliest hypothesis, whose values the layer reports."""
     return int(np.argmax(self._support().numpy()))
+
+  @property
+  def simplest(self) -> Optional[int]:
+    """The index of `hypotheses.SIMPLEST`; None if it is likeliest or not here.
+    """
+    index = next((i for i, model in enumerate(self.models)
+                  if model.hypothesis.name == hypotheses_lib.SIMPLEST), None)
+    return None if index == self.likeliest else index
 
   def hypotheses(self) -> dict[str, dict[str, Any]]:
     """What speaks for each hypothesis about the users, the likeliest first.

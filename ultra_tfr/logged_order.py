@@ -14,17 +14,20 @@ from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 
-# Where the weight starts; debiased feedback has the weight 1.
-INITIAL_WEIGHT = 0.25
-# It moves by this factor between these bounds. At the upper one the ranker
-# mostly learns feedback as it is, at the lower one almost nothing of it.
-_FACTOR, _LOWEST, _HIGHEST = 4.0, 1 / 64, 4.0
-# The lead of the ranker over the logged order must be this share of the lead of
-# the logged order over its reverse. On simulated lists the lead of a trained
-# ranker is .14 to .4 of that if lists were ordered by a ranker of few labels,
-# and below .08 if by one of all labels, whose lead comes in part from the
-# model's own relevance.
-_SHARE = 1 / 10
+# Where the weight starts, and where it goes if a ranker is better than the
+# logged order; debiased feedback has the weight 1.
+INITIAL_WEIGHT = 1 / 4
+# Where it goes if a ranker is far better, or not better: then the ranker learns
+# almost nothing of feedback as it is, or mostly that. And by which factor at
+# most an epoch.
+_LOWEST, _HIGHEST, _FACTOR = 1 / 64, 4.0, 4.0
+# The lead of a better ranker over the logged order must be this share of the
+# lead of the logged order over its reverse. On simulated lists the lead of a
+# trained ranker is below .08 of that if lists were ordered by a ranker of all
+# labels, in part from the model's own relevance; .14 to .6 if by one of few
+# labels, where a little of feedback as it is helps, most where propensities are
+# off; and more than twice that if by what does not matter.
+_BETTER, _FAR_BETTER = 1 / 10, 1.0
 # And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
 
@@ -43,18 +46,20 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   examined, as all below a click where users stop at it, counts with the
   relevance that a head of the model gives it (see
   `core.counterfactual.relevance_estimates`), or the logged order would look
-  better than it is. A ranker is better if its lead over
-  the logged order is larger than a tenth of the lead of the logged order over
-  its reverse, and if it is ahead of the reverse, too, since propensities by
-  which that is the best of the three are wrong; both by a standard error. If
-  the model has a relevance head, the ranker that the likeliest hypothesis makes
-  of it is a second witness: the weight does not touch it, while a ranker that
-  follows the logged order is never far ahead of it. If one of them is better,
-  the weight of clicks as they are is a quarter of what it was, else four
-  times as much, between 1/64 and 4. So a logged order that says little of
-  relevance soon counts for nothing, and under one that can hardly be bettered
-  the ranker is nearly what it would be without debiasing. The judgement is as
-  good as the propensities.
+  better than it is. A ranker is better if its lead over the logged order is
+  larger than a tenth of the lead of the logged order over its reverse, and if
+  it is ahead of the reverse, too, since propensities by which that is the best
+  of the three are wrong; both by a standard error. If the model has a relevance
+  head, the ranker that the likeliest hypothesis makes of it is a second
+  witness: the weight does not touch it, while a ranker that follows the logged
+  order is never far ahead of it. If none of them is better, the weight of
+  clicks as they are goes to 4, where the ranker is nearly what it would be
+  without debiasing. If one is, it goes to 1/4: a logged order that says
+  something of relevance steadies what debiased clicks say. And if the lead is
+  even larger than that of the logged order over its reverse, also by the
+  propensities of users who look at each position by itself, the logged order
+  says little, and it goes to 1/64; by a factor of 4 an epoch at most. The
+  judgement is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -125,21 +130,28 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           f"Without EM the layer {self._bias.name!r} knows nothing of "
           "positions, so `LoggedOrderGuard` could not judge; give `fit` "
           "`ultra_tfr.callbacks.PropensityEM()`, too.")
-    batches = [
-        self._rankings(*tf.keras.utils.unpack_x_y_sample_weight(batch))
-        for batch in self._data]
-    if not batches:
-      raise ValueError(
-          "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
-          "a tuple, or batches that can be iterated again each epoch.")
-    dcg, gain = held_out.judge(batches)
-    ahead = move_weight(self._bias, gain, *dcg)
+    judgements = [self._judge(self._bias.likeliest)]
+    if self._bias.simplest is not None:
+      judgements.append(self._judge(self._bias.simplest))
+    ahead = move_weight(self._bias, *judgements)
     if logs is not None:
       logs["val_lead"] = ahead
       logs["logged_order_weight"] = float(
           self._bias.logged_order_weight.numpy())
 
-  def _rankings(self, inputs, y_true, sample_weight):
+  def _judge(self, hypothesis):
+    """What `held_out.judge` gives, by a hypothesis."""
+    batches = [
+        self._rankings(
+            hypothesis, *tf.keras.utils.unpack_x_y_sample_weight(batch))
+        for batch in self._data]
+    if not batches:
+      raise ValueError(
+          "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
+          "a tuple, or batches that can be iterated again each epoch.")
+    return held_out.judge(batches)
+
+  def _rankings(self, hypothesis, inputs, y_true, sample_weight):
     """A batch of `held_out.judge`, in the order of `move_weight`."""
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
@@ -148,20 +160,20 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     # With scores alone the ranker would be judged by itself.
     if len(heads) > 1:
       logits = self._bias.relevance_logits(heads)
-      rankings.append(logits[self._bias.likeliest])
+      rankings.append(logits[hypothesis])
       relevance = tf.tile(tf.sigmoid(logits), [1, len(visits), 1])
-    estimates, mask = held_out.mean_estimates(
-        functools.partial(self._debias, relevance=relevance), visits)
+    estimates, mask = held_out.mean_estimates(functools.partial(
+        self._debias, relevance=relevance, hypothesis=hypothesis), visits)
     return (rankings, estimates * item_weights(sample_weight, mask), mask)
 
-  def _debias(self, y_true, relevance):
+  def _debias(self, y_true, relevance, hypothesis):
     """Estimates and mask, `[B, L]` each."""
     feedback, positions, contexts = unpack_feedback(y_true)
     if not self._is_binary:
       feedback = tf.sign(feedback)
     estimates, mask = debiased_feedback(
         self._bias, feedback, positions, contexts, max_weight=MAX_WEIGHT,
-        relevance=relevance)
+        relevance=relevance, hypothesis=hypothesis)
     most = np.max(masking.zero_where_invalid(mask, feedback), initial=0.0)
     if self._bias.has_click_irrelevant and most > 1.0:
       raise ValueError(
@@ -172,38 +184,44 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     return estimates, mask
 
 
-def move_weight(position_bias, gain, dcg, logged, reverse, *witnesses):
-  """Makes the weight of the logged order four times as large or as small.
+def move_weight(position_bias, *judgements):
+  """Moves the weight of the logged order, see `LoggedOrderGuard`.
 
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
-    gain: `[N]`, of each request, see `evaluation.held_out.judge`.
-    dcg: `[N]`, of the ranker for each request.
-    logged: `[N]`, of the logged order.
-    reverse: `[N]`, of its reverse.
-    *witnesses: `[N]` each, of rankers that the weight does not touch.
+    *judgements: what `evaluation.held_out.judge` gives, by the likeliest
+      hypothesis and by others that have to agree that the logged order says
+      little: DCG of the ranker, the logged order, its reverse and of rankers
+      that the weight does not touch, and the gain.
 
   Returns:
     The lead of the ranker over the logged order in SNIPS DCG. NaN for a single
     request, and if there is no more feedback than irrelevant items would get:
     then nothing can be told, and the weight stays as it is.
   """
-  gain, dcg, logged, reverse, *witnesses = (
-      np.asarray(part, np.float64)
-      for part in (gain, dcg, logged, reverse, *witnesses))
-  if not gain.sum() > 0 or len(gain) < 2:
+  (dcg, logged, *_), gain = judgements[0]
+  if not np.sum(gain) > 0 or len(gain) < 2:
     return float("nan")
-
-  def is_better(found):
-    # Estimates by which the reverse is the best of the three are wrong.
-    return all(
-        surplus.sum() > _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5
-        for surplus in (found - logged - _SHARE * (logged - reverse),
-                        found - reverse))
-
-  factor = 1.0 / _FACTOR if any(
-      is_better(found) for found in (dcg, *witnesses)) else _FACTOR
-  weight = factor * float(position_bias.logged_order_weight.numpy())
+  if not _is_better(judgements[0], _BETTER):
+    target = _HIGHEST
+  elif all(_is_better(found, _FAR_BETTER) for found in judgements):
+    target = _LOWEST
+  else:
+    target = INITIAL_WEIGHT
+  weight = float(position_bias.logged_order_weight.numpy())
   position_bias.logged_order_weight.assign(
-      min(max(weight, _LOWEST), _HIGHEST))
-  return float((dcg - logged).sum() / gain.sum())
+      min(max(target, weight / _FACTOR), weight * _FACTOR))
+  return float(np.sum(dcg - logged) / np.sum(gain))
+
+
+def _is_better(judgement, share):
+  """Whether a ranker is better than the logged order by a share of its lead."""
+  dcg, logged, reverse, *witnesses = np.asarray(judgement[0], np.float64)
+
+  def is_clear(surplus):
+    return surplus.sum() > (
+        _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5)
+
+  # Estimates by which the reverse is the best of the three are wrong.
+  return any(is_clear(found - logged - share * (logged - reverse)) and
+             is_clear(found - reverse) for found in (dcg, *witnesses))

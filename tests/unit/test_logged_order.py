@@ -166,7 +166,7 @@ class TestGuard:
     logs = _end_epoch(LoggedOrderGuard([(features, feedback)]), model)
     assert logs["logged_order_weight"] == weight
 
-  @pytest.mark.parametrize("head, weight", [(1, 0.0625), (-1, 1.0)])
+  @pytest.mark.parametrize("head, weight", [(1, 0.25), (-1, 1.0)])
   def test_the_likeliest_relevance_head_is_a_witness(self, head, weight):
     bias = PositionBias(K, trust_bias="auto", logged_order_weight=0.25)
     bias.num_updates.assign(1)
@@ -183,9 +183,14 @@ class TestGuard:
         [(heads.astype(np.float32), feedback)]), model)
     assert float(bias.logged_order_weight) == weight
 
-  @pytest.mark.parametrize("share, weight", [(0.09, 1.0), (0.11, 0.0625)])
-  def test_it_has_to_be_better_by_a_tenth(self, share, weight):
-    bias = _bias(examination=[1.0] * K)
+  @pytest.mark.parametrize("share, start, weight", [
+      (0.09, 0.25, 1.0), (0.11, 0.25, 0.25), (0.9, 0.25, 0.25),
+      (1.1, 0.25, 0.0625),
+      # By a factor of 4 at most, from below as from above.
+      (0.11, 4.0, 1.0), (0.11, 1 / 64, 0.0625), (1.1, 1 / 64, 1 / 64)])
+  def test_it_has_to_be_better_by_a_tenth_and_far_better_by_the_whole(
+      self, share, start, weight):
+    bias = _bias(start, examination=[1.0] * K)
     # The ranker turns two items round: of 100 clicks this many are its own.
     gap = 1.0 - 1.0 / math.log2(3)
     reverse = 1.0 / math.log2(3) - 0.5, 1.0 - 1.0 / math.log2(5)
@@ -376,8 +381,8 @@ class TestGuardMessages:
 
 def test_move_weight_needs_no_model():
   bias = _bias()
-  ahead = logged_order.move_weight(
-      bias, [2.0, 2.0, 1.0], [1.0, 1.5, 0.4], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0])
+  ahead = logged_order.move_weight(bias, (np.array(
+      [[1.0, 1.5, 0.4], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0]]), [2.0, 2.0, 1.0]))
   assert ahead == pytest.approx(0.5)
   assert float(bias.logged_order_weight) == 0.0625
 
@@ -387,11 +392,42 @@ def test_move_weight_needs_no_model():
 def test_a_ranker_that_the_weight_does_not_touch_is_heard(witness, weight):
   """One that followed the logged order was never ahead of it, and stayed so."""
   bias = _bias()
-  ahead = logged_order.move_weight(
-      bias, [2.0, 2.0, 1.0], [0.2, 0.1, 0.1], [0.2, 0.1, 0.1],
-      [0.1, 0.0, 0.0], witness)
+  ahead = logged_order.move_weight(bias, (np.array(
+      [[0.2, 0.1, 0.1], [0.2, 0.1, 0.1], [0.1, 0.0, 0.0], witness]),
+                                          [2.0, 2.0, 1.0]))
   assert ahead == 0.0
   assert float(bias.logged_order_weight) == weight
+
+
+@pytest.mark.parametrize("other, weight", [(1.4, 0.25), (1.6, 0.0625)])
+def test_that_the_logged_order_says_little_is_said_by_all(other, weight):
+  """Too steep a curve made a weak logged order look like none."""
+  bias = _bias()
+  logged_order.move_weight(bias, *(
+      (np.array([[dcg] * 3, [1.0] * 3, [0.5] * 3]), np.ones(3))
+      for dcg in (4.0, other)))
+  assert float(bias.logged_order_weight) == weight
+
+
+def test_the_guard_also_asks_the_simplest_hypothesis():
+  """By the likeliest one the last item is best, by the other the first."""
+  feedback = np.tile([[1, 0, 0, 0]] * 3 + [[0, 0, 0, 1]] * 2, [8, 1])
+  weights = []
+  for names in (["browsing"], ["browsing", "position"]):
+    bias = PositionBias(K, trust_bias="auto", logged_order_weight=0.25)
+    bias.num_updates.assign(1)
+    bias.evidence.assign([0.0, 0.0, 500.0, 0.0])
+    for model in bias.models:
+      # Far down hardly anybody looks, as far as these hypotheses say.
+      is_steep = model.hypothesis.name in names
+      curve = [0.8, 0.4, 0.2, 0.08] if is_steep else [0.8] * K
+      model.variables["examination"].assign(
+          np.repeat([curve], model.num_distances, axis=1))
+    features = np.tile([3.0, 2.0, 1.0, 4.0], [len(feedback), 1])
+    model = _model(bias)
+    _end_epoch(LoggedOrderGuard([_lists(feedback, features)]), model)
+    weights.append(float(bias.logged_order_weight))
+  assert weights == [0.25, 0.0625]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -405,9 +441,9 @@ def test_a_standard_error_is_taken_off(seed):
   for shift in (0.9, 1.1):
     bias = _bias()
     # Shifted so that it is ahead by so many standard errors.
-    logged_order.move_weight(
-        bias, np.ones(40), dcg - mean + shift * error, logged, reverse)
-    assert float(bias.logged_order_weight) == (1.0 if shift < 1 else 0.0625)
+    logged_order.move_weight(bias, (np.stack(
+        [dcg - mean + shift * error, logged, reverse]), np.ones(40)))
+    assert float(bias.logged_order_weight) == (1.0 if shift < 1 else 0.25)
 
 
 @pytest.mark.parametrize("create", [

@@ -94,9 +94,10 @@ class KeepBest(tf.keras.callbacks.Callback):
     if bias is not None:
       logs["val_log_likelihood"] = found.log_likelihood
     if self._has_guard:
-      dcg, gain = self._judge(predictions, bias, for_guard=True)
-      logs["val_lead"] = logged_order.move_weight(
-          self._layer, gain, *dcg)
+      simplest = Bias.simplest_of_layer(self._method_name, self._layer)
+      logs["val_lead"] = logged_order.move_weight(self._layer, *(
+          self._judge(predictions, found, for_guard=True)
+          for found in (bias, simplest) if found is not None))
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
     self._checkpoints.keep(

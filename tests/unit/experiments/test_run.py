@@ -1,5 +1,6 @@
 """Tests of ultra_tfr.experiments.run."""
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -284,14 +285,14 @@ def test_the_guard_sees_the_held_out_lists_each_epoch(
     name, is_guarded, task, monkeypatch):
   calls = []
   monkeypatch.setattr(
-      logged_order, "move_weight", lambda bias, *sums: calls.append(sums))
+      logged_order, "move_weight", lambda bias, *found: calls.append(found))
   run.run(name, task, SETTINGS)
   assert len(calls) == 3 * is_guarded
-  for totals in calls:
-    # Gain, ranker, logged order, its reverse, and the relevance head.
-    assert np.shape(totals) == (5, 12)
-    assert len(np.unique(np.sum(totals, axis=1))) == 5
-    assert np.isfinite(totals).all()
+  for dcg, gain in itertools.chain(*calls):
+    # Ranker, logged order, its reverse, and the relevance head.
+    assert (dcg.shape, gain.shape) == ((4, 12), (12,))
+    assert len(np.unique(np.sum([*dcg, gain], axis=1))) == 5
+    assert np.isfinite(dcg).all() and np.isfinite(gain).all()
 
 
 def test_a_method_that_is_not_for_the_feedback(task):
