@@ -463,8 +463,7 @@ class PositionBias(base.LearningLayer):
 
   @property
   def simplest(self) -> Optional[int]:
-    """The index of `hypotheses.SIMPLEST`; None if it is likeliest or not here.
-    """
+    """The index of `SIMPLEST`; None if it is the likeliest or not there."""
     index = next((i for i, model in enumerate(self.models)
                   if model.hypothesis.name == hypotheses_lib.SIMPLEST), None)
     return None if index == self.likeliest else index
