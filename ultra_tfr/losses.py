@@ -22,7 +22,6 @@ from ultra_tfr.core import pairs
 from ultra_tfr.core import weights as weights_lib
 from ultra_tfr.layers import PositionBias
 
-_PAIR_LOSSES = {"logistic": pairs.logistic_loss, "hinge": pairs.hinge_loss}
 # The grade at which an exponential gain stops growing, at 2^31 - 1.
 _MAX_GRADE = 31.0
 
@@ -202,9 +201,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
     options = self.options
     step = e_step.EStep(batch, self.position_bias, options)
     weights, own, cut = self._pair_weights(batch, step)
-    pair_losses = _PAIR_LOSSES[options.pair_loss](
-        step.scores / options.temperature)
-    losses = tf.reduce_sum(weights * pair_losses, axis=2)
+    losses = pairs.weighted_losses(
+        weights, step.scores / options.temperature, options.pair_loss)
     if options.head_weight:
       losses += options.head_weight * step.head_losses()
     return base.Learned(losses, step.sums, feedback_lib.count(step.is_greater),

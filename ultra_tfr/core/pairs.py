@@ -78,6 +78,43 @@ def hinge_loss(scores):
   return tf.nn.relu(1.0 + differences(-scores))
 
 
+def weighted_losses(weights, scores, pair_loss="logistic"):
+  """`sum_b w_ab l(s_a - s_b)` of each item, l one of the two losses above.
+
+  The gradient is written out: spread over the pairs of each item and added up
+  again by both of them, as derived, it takes twice as many passes over tensors
+  of pairs.
+
+  Args:
+    weights: `[B, L, L]`, to which no gradient flows.
+    scores: `[B, L]`.
+    pair_loss: `"logistic"` or `"hinge"`.
+
+  Returns:
+    `[B, L]`.
+
+  >>> weighted_losses(tf.constant([[[0.0, 2.0], [0.0, 0.0]]]),
+  ...                 tf.zeros([1, 2])).numpy()
+  array([[1.3862944, 0.       ]], dtype=float32)
+  """
+  losses = {"logistic": logistic_loss, "hinge": hinge_loss}[pair_loss]
+
+  @tf.custom_gradient
+  def summed(scores):
+
+    def gradient(upstream):
+      behind = differences(-scores)
+      slopes = weights * (
+          tf.sigmoid(behind) if pair_loss == "logistic" else
+          tf.cast(behind > -1.0, behind.dtype))
+      received = tf.matmul(upstream[:, tf.newaxis, :], slopes)[:, 0, :]
+      return received - upstream * tf.reduce_sum(slopes, axis=2)
+
+    return tf.reduce_sum(weights * losses(scores), axis=2), gradient
+
+  return summed(scores)
+
+
 def ranks(scores, positions, mask):
   """1-based ranks by descending score, the same on every device.
 

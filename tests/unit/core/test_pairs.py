@@ -28,6 +28,36 @@ def test_weighted_pair_loss_equals_the_double_loop(name):
   np.testing.assert_allclose(sums.numpy(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["logistic", "hinge"])
+def test_weighted_losses_have_the_gradient_of_the_pairs(name):
+  """Also where scores tie, at which the parts of the formula have a corner."""
+  rng = np.random.default_rng(0)
+  weights, upstream = (
+      tf.constant(rng.uniform(size=shape)) for shape in ([6, 7, 7], [6, 7]))
+  scores = tf.constant(rng.integers(-2, 3, size=[6, 7]) / 1.5)
+  found = []
+  for losses in (
+      lambda: pairs.weighted_losses(weights, scores, name),
+      lambda: tf.reduce_sum(
+          weights * getattr(pairs, f"{name}_loss")(scores), axis=2)):
+    with tf.GradientTape() as tape:
+      tape.watch(scores)
+      total = tf.reduce_sum(upstream * losses())
+    found.append([total, tape.gradient(total, scores)])
+  for new, derived in zip(*found):
+    np.testing.assert_allclose(new, derived, rtol=1e-12, atol=1e-12)
+
+
+def test_weighted_losses_are_finite_at_any_difference():
+  scores = tf.constant([[1e9, -1e9]])
+  with tf.GradientTape() as tape:
+    tape.watch(scores)
+    losses = pairs.weighted_losses(tf.ones([1, 2, 2]), scores)
+  np.testing.assert_allclose(
+      losses.numpy()[0], np.log(2.0) + [0.0, 2e9], rtol=1e-6)
+  np.testing.assert_allclose(tape.gradient(losses, scores), [[1.0, -1.0]])
+
+
 def test_preferred_pairs_are_those_of_the_double_loop():
   counts = pairs.preferred(_tensor("feedback"), _tensor("valid", tf.bool))
   for number, items in enumerate(LISTS):
