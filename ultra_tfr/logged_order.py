@@ -14,21 +14,20 @@ from ultra_tfr.feedback import item_weights
 from ultra_tfr.feedback import split_heads
 from ultra_tfr.feedback import unpack_feedback
 
-# Where the weight starts, and where it goes if a ranker is better than the
-# logged order; debiased feedback has the weight 1.
+# Where the weight starts; debiased feedback has the weight 1.
 INITIAL_WEIGHT = 1 / 4
-# Where it goes if a ranker is far better, or not better: then the ranker learns
-# almost nothing of feedback as it is, or mostly that. And by which factor at
-# most an epoch.
-_LOWEST, _HIGHEST, _FACTOR = 1 / 64, 4.0, 4.0
+# Where it goes if no ranker is better than the logged order, if one is, and if
+# hypotheses differ in whether it is far better. And by which factor at most an
+# epoch.
+_HIGHEST, _LOWEST, _IN_DOUBT, _FACTOR = 4.0, 1 / 64, 1 / 4, 4.0
 # The lead of a better ranker over the logged order must be this share of the
 # lead of the logged order over its reverse. On simulated lists the lead of a
 # trained ranker is below .08 of that if lists were ordered by a ranker of all
 # labels, in part from the model's own relevance; .14 to .6 if by one of few
-# labels, where a little of feedback as it is helps, most where propensities are
-# off; and more than twice that if by what does not matter.
+# labels; and more than twice that if by what does not matter, or if examination
+# is thought to fall faster than it does.
 _BETTER, _FAR_BETTER = 1 / 10, 1.0
-# And by so many standard errors more, or chance would decide in early epochs.
+# For less of it by so many standard errors more, or chance would decide.
 _STANDARD_ERRORS = 1.0
 
 
@@ -49,17 +48,18 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   better than it is. A ranker is better if its lead over the logged order is
   larger than a tenth of the lead of the logged order over its reverse, and if
   it is ahead of the reverse, too, since propensities by which that is the best
-  of the three are wrong; both by a standard error. If the model has a relevance
-  head, the ranker that the likeliest hypothesis makes of it is a second
-  witness: the weight does not touch it, while a ranker that follows the logged
-  order is never far ahead of it. If none of them is better, the weight of
-  clicks as they are goes to 4, where the ranker is nearly what it would be
-  without debiasing. If one is, it goes to 1/4: a logged order that says
-  something of relevance steadies what debiased clicks say. And if the lead is
-  even larger than that of the logged order over its reverse, also by the
-  propensities of users who look at each position by itself, the logged order
-  says little, and it goes to 1/64; by a factor of 4 an epoch at most. The
-  judgement is as good as the propensities.
+  of the three are wrong. If the model has a relevance head, the ranker that the
+  likeliest hypothesis makes of it is a second witness: the weight does not
+  touch it, while a ranker that follows the logged order is never far ahead of
+  it. If none of them is better, the weight of clicks as they are goes to 4,
+  where the ranker is nearly what it would be without debiasing; if one is
+  better by a standard error, to 1/64; and between these it stays. So a logged
+  order that says little of relevance soon counts for nothing. But if a ranker
+  is ahead of it by more than it is ahead of its reverse, and is not by the
+  propensities of users who look at each position by itself, then propensities
+  are in doubt, and the weight goes to 1/4: so much of clicks as they are
+  steadies the others. It moves by a factor of 4 an epoch at most. The judgement
+  is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -190,7 +190,7 @@ def move_weight(position_bias, *judgements):
   Args:
     position_bias: a `PositionBias` with `logged_order_weight`.
     *judgements: what `evaluation.held_out.judge` gives, by the likeliest
-      hypothesis and by others that have to agree that the logged order says
+      hypothesis and by others that should agree where the logged order says
       little: DCG of the ranker, the logged order, its reverse and of rankers
       that the weight does not touch, and the gain.
 
@@ -202,26 +202,27 @@ def move_weight(position_bias, *judgements):
   (dcg, logged, *_), gain = judgements[0]
   if not np.sum(gain) > 0 or len(gain) < 2:
     return float("nan")
-  if not _is_better(judgements[0], _BETTER):
+  weight = target = float(position_bias.logged_order_weight.numpy())
+  ahead = _ahead(judgements[0], _BETTER)
+  if ahead <= 0:
     target = _HIGHEST
-  elif all(_is_better(found, _FAR_BETTER) for found in judgements):
-    target = _LOWEST
-  else:
-    target = INITIAL_WEIGHT
-  weight = float(position_bias.logged_order_weight.numpy())
+  elif ahead > _STANDARD_ERRORS:
+    is_far = [_ahead(found, _FAR_BETTER) > _STANDARD_ERRORS
+              for found in judgements]
+    target = _IN_DOUBT if is_far[0] and not all(is_far) else _LOWEST
   position_bias.logged_order_weight.assign(
       min(max(target, weight / _FACTOR), weight * _FACTOR))
   return float(np.sum(dcg - logged) / np.sum(gain))
 
 
-def _is_better(judgement, share):
-  """Whether a ranker is better than the logged order by a share of its lead."""
+def _ahead(judgement, share):
+  """By how many standard errors the best of the rankers is better."""
   dcg, logged, reverse, *witnesses = np.asarray(judgement[0], np.float64)
 
-  def is_clear(surplus):
-    return surplus.sum() > (
-        _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5)
+  def errors(surplus):
+    error = np.std(surplus) * len(surplus) ** 0.5
+    return surplus.sum() / max(error, np.finfo(np.float32).tiny)
 
   # Estimates by which the reverse is the best of the three are wrong.
-  return any(is_clear(found - logged - share * (logged - reverse)) and
-             is_clear(found - reverse) for found in (dcg, *witnesses))
+  return max(min(errors(found - logged - share * (logged - reverse)),
+                 errors(found - reverse)) for found in (dcg, *witnesses))
