@@ -71,8 +71,8 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
   Memory: about five float tensors `[B, L, L]` are alive at once, ten with a
   lambda weight (TF-Ranking's pairwise loss: 8 and 14). With pairwise trust bias
   lists of more than 100 items are learned from some after others, see
-  `ultra_tfr.blocks`: 32 lists of 200 items need 7, of 1000 items 4; a batch of
-  shorter lists about 25. `examples/benchmarks/memory.py` measures it.
+  `ultra_tfr.blocks`: 32 lists of 200 items need 5, of 1000 items 1.5; a batch
+  of shorter lists about 25. `examples/benchmarks/memory.py` measures it.
 
   Args:
     position_bias: a `PositionBias`.
