@@ -27,7 +27,7 @@ _HIGHEST, _LOWEST, _IN_DOUBT, _FACTOR = 4.0, 1 / 64, 1 / 4, 4.0
 # labels; and more than twice that if by what does not matter, or if examination
 # is thought to fall faster than it does.
 _BETTER, _FAR_BETTER = 1 / 10, 1.0
-# For less of it by so many standard errors more, or chance would decide.
+# And by so many standard errors more, or chance would decide in early epochs.
 _STANDARD_ERRORS = 1.0
 
 
@@ -48,18 +48,17 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   better than it is. A ranker is better if its lead over the logged order is
   larger than a tenth of the lead of the logged order over its reverse, and if
   it is ahead of the reverse, too, since propensities by which that is the best
-  of the three are wrong. If the model has a relevance head, the ranker that the
-  likeliest hypothesis makes of it is a second witness: the weight does not
-  touch it, while a ranker that follows the logged order is never far ahead of
-  it. If none of them is better, the weight of clicks as they are goes to 4,
-  where the ranker is nearly what it would be without debiasing; if one is
-  better by a standard error, to 1/64; and between these it stays. So a logged
-  order that says little of relevance soon counts for nothing. But if a ranker
-  is ahead of it by more than it is ahead of its reverse, and is not by the
-  propensities of users who look at each position by itself, then propensities
-  are in doubt, and the weight goes to 1/4: so much of clicks as they are
-  steadies the others. It moves by a factor of 4 an epoch at most. The judgement
-  is as good as the propensities.
+  of the three are wrong; both by a standard error. If the model has a relevance
+  head, the ranker that the likeliest hypothesis makes of it is a second
+  witness: the weight does not touch it, while a ranker that follows the logged
+  order is never far ahead of it. If none of them is better, the weight of
+  clicks as they are goes to 4, where the ranker is nearly what it would be
+  without debiasing; if one is, to 1/64: a logged order that says little of
+  relevance soon counts for nothing. But if one is ahead of the logged order by
+  more than that is of its reverse, and not so by the propensities of users who
+  look at each position by itself, propensities are in doubt, and the weight
+  goes to 1/4: so much of clicks as they are steadies the others. It moves by a
+  factor of 4 an epoch at most. The judgement is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
@@ -202,27 +201,25 @@ def move_weight(position_bias, *judgements):
   (dcg, logged, *_), gain = judgements[0]
   if not np.sum(gain) > 0 or len(gain) < 2:
     return float("nan")
-  weight = target = float(position_bias.logged_order_weight.numpy())
-  ahead = _ahead(judgements[0], _BETTER)
-  if ahead <= 0:
+  weight = float(position_bias.logged_order_weight.numpy())
+  if not _is_better(judgements[0], _BETTER):
     target = _HIGHEST
-  elif ahead > _STANDARD_ERRORS:
-    is_far = [_ahead(found, _FAR_BETTER) > _STANDARD_ERRORS
-              for found in judgements]
+  else:
+    is_far = [_is_better(found, _FAR_BETTER) for found in judgements]
     target = _IN_DOUBT if is_far[0] and not all(is_far) else _LOWEST
   position_bias.logged_order_weight.assign(
       min(max(target, weight / _FACTOR), weight * _FACTOR))
   return float(np.sum(dcg - logged) / np.sum(gain))
 
 
-def _ahead(judgement, share):
-  """By how many standard errors the best of the rankers is better."""
+def _is_better(judgement, share):
+  """Whether a ranker is better than the logged order by a share of its lead."""
   dcg, logged, reverse, *witnesses = np.asarray(judgement[0], np.float64)
 
-  def errors(surplus):
-    error = np.std(surplus) * len(surplus) ** 0.5
-    return surplus.sum() / max(error, np.finfo(np.float32).tiny)
+  def is_clear(surplus):
+    return surplus.sum() > (
+        _STANDARD_ERRORS * np.std(surplus) * len(surplus)**0.5)
 
   # Estimates by which the reverse is the best of the three are wrong.
-  return max(min(errors(found - logged - share * (logged - reverse)),
-                 errors(found - reverse)) for found in (dcg, *witnesses))
+  return any(is_clear(found - logged - share * (logged - reverse)) and
+             is_clear(found - reverse) for found in (dcg, *witnesses))

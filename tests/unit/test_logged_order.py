@@ -436,7 +436,7 @@ def test_a_standard_error_is_taken_off(seed):
   surplus = [d - c - 0.1 * (c - r) for d, c, r in zip(dcg, logged, reverse)]
   mean = sum(surplus) / 40
   error = math.sqrt(sum((x - mean) ** 2 for x in surplus) / 40 / 40)
-  for shift, weight in ((-0.1, 4.0), (0.1, 1.0), (0.9, 1.0), (1.1, 0.25)):
+  for shift, weight in ((0.9, 4.0), (1.1, 0.25)):
     bias = _bias(1.0)
     # Shifted so that it is ahead by so many standard errors.
     logged_order.move_weight(bias, (np.stack(
