@@ -129,41 +129,44 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
           f"Without EM the layer {self._bias.name!r} knows nothing of "
           "positions, so `LoggedOrderGuard` could not judge; give `fit` "
           "`ultra_tfr.callbacks.PropensityEM()`, too.")
-    judgements = [self._judge(self._bias.likeliest)]
-    if self._bias.simplest is not None:
-      judgements.append(self._judge(self._bias.simplest))
-    ahead = move_weight(self._bias, *judgements)
-    if logs is not None:
-      logs["val_lead"] = ahead
-      logs["logged_order_weight"] = float(
-          self._bias.logged_order_weight.numpy())
-
-  def _judge(self, hypothesis):
-    """What `held_out.judge` gives, by a hypothesis."""
+    hypotheses = [
+        index for index in (self._bias.likeliest, self._bias.simplest)
+        if index is not None]
     batches = [
         self._rankings(
-            hypothesis, *tf.keras.utils.unpack_x_y_sample_weight(batch))
+            hypotheses, *tf.keras.utils.unpack_x_y_sample_weight(batch))
         for batch in self._data]
     if not batches:
       raise ValueError(
           "`validation_data` of `LoggedOrderGuard` gives no batches; pass "
           "a tuple, or batches that can be iterated again each epoch.")
-    return held_out.judge(batches)
+    ahead = move_weight(self._bias, *map(held_out.judge, zip(*batches)))
+    if logs is not None:
+      logs["val_lead"] = ahead
+      logs["logged_order_weight"] = float(
+          self._bias.logged_order_weight.numpy())
 
-  def _rankings(self, hypothesis, inputs, y_true, sample_weight):
-    """A batch of `held_out.judge`, in the order of `move_weight`."""
+  def _rankings(self, hypotheses, inputs, y_true, sample_weight):
+    """A batch of `held_out.judge` for each hypothesis, as `move_weight` reads.
+    """
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
     heads = split_heads(self.model(inputs, training=False), feedback)
-    rankings, relevance = [heads[0], -positions, positions], None
+    logits = relevance = None
     # With scores alone the ranker would be judged by itself.
     if len(heads) > 1:
       logits = self._bias.relevance_logits(heads)
-      rankings.append(logits[hypothesis])
       relevance = tf.tile(tf.sigmoid(logits), [1, len(visits), 1])
-    estimates, mask = held_out.mean_estimates(functools.partial(
-        self._debias, relevance=relevance, hypothesis=hypothesis), visits)
-    return (rankings, estimates * item_weights(sample_weight, mask), mask)
+
+    def batch(hypothesis):
+      rankings = [heads[0], -positions, positions]
+      if logits is not None:
+        rankings.append(logits[hypothesis])
+      estimates, mask = held_out.mean_estimates(functools.partial(
+          self._debias, relevance=relevance, hypothesis=hypothesis), visits)
+      return rankings, estimates * item_weights(sample_weight, mask), mask
+
+    return [batch(hypothesis) for hypothesis in hypotheses]
 
   def _debias(self, y_true, relevance, hypothesis):
     """Estimates and mask, `[B, L]` each."""
