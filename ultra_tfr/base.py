@@ -7,6 +7,7 @@ a batch once, computes its losses, and adds to the sums. The callback
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import functools
 from typing import Any
 from typing import Literal
@@ -186,17 +187,24 @@ class LearningLayer(tf.keras.layers.Layer):
 
   def start_collecting(self) -> None:
     """Opens the gate: E steps from now on are counted."""
-    self._set_gate(True)
+    self.mark_collecting(True)
+    self.move_gate(True)
 
   def stop_collecting(self) -> None:
     """Closes the gate: evaluation must not reach the estimates."""
-    self._set_gate(False)
+    self.mark_collecting(False)
+    self.move_gate(False)
 
-  def _set_gate(self, is_open):
+  def mark_collecting(self, is_collecting: bool) -> None:
+    """Notes that the gate is open, or that a graph is about to open it."""
     # Past `__setattr__`: Keras looks for variables in whatever it is given, and
     # takes as long for two flags as the gate takes to move.
-    vars(self).update(is_collecting=is_open,
-                      is_updated_by_em=self.is_updated_by_em or is_open)
+    self.__dict__.update(
+        is_collecting=is_collecting,
+        is_updated_by_em=self.is_updated_by_em or is_collecting)
+
+  def move_gate(self, is_open: bool) -> None:
+    """Opens or closes the gate, without a note of it, so also in a graph."""
     unsaved = self._unsaved()
     unsaved.gate.assign(unsaved.constant(float(is_open)), read_value=False)
 
@@ -210,6 +218,11 @@ class LearningLayer(tf.keras.layers.Layer):
     for variable in self._sums.values():
       variable.assign(tf.zeros(variable.shape))
     return sums
+
+  def has_sums(self) -> bool:
+    """Whether batches were counted or left out since the last update."""
+    return bool(tf.convert_to_tensor(self._sums["counters"])[BATCHES] > 0 or
+                tf.convert_to_tensor(self._unsaved().skipped) > 0)
 
   @property
   def is_fixed(self) -> bool:
@@ -262,9 +275,10 @@ class LearningLayer(tf.keras.layers.Layer):
     skipped.assign(0.0)
     # No branch: all that is in one waits for the condition, constants too, and
     # that takes as long again as an M step.
+    has_batches = counters[BATCHES] > 0
     for variable, value in self._move(
         sums, Steps(*tf.unstack(rates), averaging)):
-      variable.assign(tf.where(counters[BATCHES] > 0, value, variable))
+      variable.assign(tf.where(has_batches, value, variable))
     return counters
 
   def curves(self) -> dict[str, np.ndarray]:
@@ -298,6 +312,37 @@ class LearningLayer(tf.keras.layers.Layer):
       Pairs of a variable and its value, which is not used if no batch counts.
     """
     raise NotImplementedError
+
+
+def with_m_steps(train: Any, layers: Sequence[LearningLayer],
+                 rule: dict[str, Any]) -> Any:
+  """A training function whose graph opens the gates and runs the M steps, too.
+
+  A call of its own takes as long as an M step, or longer: after a training step
+  nothing that it needs is in the processor's caches.
+
+  Args:
+    train: a `tf.function` of an iterator that runs training steps.
+    layers: the layers whose gates are open meanwhile.
+    rule: the arguments of their `update`.
+
+  Returns:
+    A `tf.function` that gives what `train` gives, and a list of what `update`
+    gives. It is kept with `train`, and the same one for the same arguments.
+  """
+  kept = vars(train).setdefault("with_m_steps", {})
+  key = (*layers, *rule.values())
+  if key not in kept:
+    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+    def train_and_update(iterator):
+      for layer in layers:
+        layer.move_gate(True)
+      result = train(iterator)
+      for layer in layers:
+        layer.move_gate(False)
+      return result, [layer.update(**rule) for layer in layers]
+    kept[key] = train_and_update
+  return kept[key]
 
 
 class Learned(NamedTuple):

@@ -27,8 +27,9 @@ class PropensityEM(tf.keras.callbacks.Callback):
   does a training step that was interrupted. The callback serves every loss with
   such a layer, also those of `ultra_tfr.baselines`.
 
-  The M step is one compiled call, and nothing is read from the device before
-  the end of an epoch. With `steps_per_execution=n` of the model, or
+  The M step is part of the compiled training step, or where that is not Keras's
+  own a compiled call after it, and nothing is read from the device before the
+  end of an epoch. With `steps_per_execution=n` of the model, or
   `update_every=n`, it runs after n batches: the E step of each of them sees
   tables that are up to n batches old, and one M step goes as far as n M steps
   of one batch each.
@@ -113,6 +114,8 @@ class PropensityEM(tf.keras.callbacks.Callback):
     self._warned: set[str] = set()
     # The batch of this epoch after which the last M step ran.
     self._last_batch = -1
+    # Whether M steps may be part of the graph of the training steps.
+    self._is_in_graph = False
 
   def set_model(self, model: tf.keras.Model) -> None:
     """Finds the bias layers and attaches them to the model, for saving."""
@@ -177,6 +180,10 @@ class PropensityEM(tf.keras.callbacks.Callback):
     """
     del logs
     keras_guards.refuse_class_weight(self.model)
+    # By a step of a `fit` around this one, or one that was interrupted.
+    keras_guards.forget_train_once(self.model)
+    self._is_in_graph = (self._update_every == 1 and
+                         keras_guards.running_fits(self.model) > 0)
     for updates in self._updates:
       missing = updates.layer.not_restored()
       if missing and not self._partial_restore:
@@ -225,20 +232,38 @@ class PropensityEM(tf.keras.callbacks.Callback):
 
   def on_train_batch_begin(self, batch: int,
                            logs: Optional[dict[str, Any]] = None) -> None:
-    """Opens the gate, for training steps alone."""
+    """Opens the gate for the training step alone, or has the step do it all."""
     del batch, logs
+    train = self.model.train_function if self._is_in_graph else None
+    if not isinstance(train, tf.types.experimental.GenericFunction):
+      for updates in self._updates:
+        updates.layer.start_collecting()
+      return
     for updates in self._updates:
-      updates.layer.start_collecting()
+      updates.layer.mark_collecting(True)
+    train_and_update = base.with_m_steps(
+        train, [updates.layer for updates in self._updates], self._rule)
+
+    def step(iterator):
+      result, counters = train_and_update(iterator)
+      for updates, new in zip(self._updates, counters):
+        updates.layer.mark_collecting(False)
+        updates.count(new)
+      return result
+
+    keras_guards.train_once_by(self.model, step)
 
   def on_train_batch_end(self, batch: int,
                          logs: Optional[dict[str, Any]] = None) -> None:
-    """Closes the gate, since any callback may evaluate now; the M step."""
+    """Closes the gate, and runs the M step, unless the step has done so."""
     del logs
-    for updates in self._updates:
+    open_ones = [updates for updates in self._updates
+                 if updates.layer.is_collecting]
+    for updates in open_ones:
       updates.layer.stop_collecting()
-    if batch - self._last_batch >= self._update_every:
+    if open_ones and batch - self._last_batch >= self._update_every:
       self._last_batch = batch
-      for updates in self._updates:
+      for updates in open_ones:
         updates.update()
 
   def on_epoch_end(self, epoch: int,
@@ -296,19 +321,28 @@ class _Updates:
     self._totals = self._largest = _no_counters()
     self._last = []
     self.is_within_step = self.layer.is_collecting
-    self.layer.stop_collecting()
-    self.update()
+    self._update_pending()
     self.layer.is_updated_by_em = True
 
   def update(self):
     """The M step."""
-    self._last.append(self.layer.update(**self._rule))
+    self.count(self.layer.update(**self._rule))
+
+  def _update_pending(self):
+    """The M step on what is left, if anything is: it has to be compiled."""
+    self.layer.stop_collecting()
+    if self.layer.has_sums():
+      self.update()
+
+  def count(self, counters):
+    """Keeps what `update` of the layer returned."""
+    self._last.append(counters)
     if len(self._last) >= _MANY:
       self._add_up()
 
   def _add_up(self):
     """Takes the counters of the last M steps into those of the epoch."""
-    last = tf.stack(self._last)
+    last = tf.stack([*self._last, _no_counters()])
     self._last = []
     self._totals += tf.reduce_sum(last, axis=0)
     self._largest = tf.maximum(self._largest, tf.reduce_max(last, axis=0))
@@ -321,8 +355,7 @@ class _Updates:
     """
     # A data set that ends within an execution of several steps leaves the gate
     # open and sums pending.
-    self.layer.stop_collecting()
-    self.update()
+    self._update_pending()
     self._add_up()
     totals, largest = self._totals.numpy(), self._largest.numpy()
     self._totals = self._largest = _no_counters()

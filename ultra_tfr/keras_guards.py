@@ -117,6 +117,28 @@ def keep_logs_on_device(callback):
   callback._supports_tf_logs = True
 
 
+def train_once_by(model, train):
+  """Puts a function in place of the training function of a model, for one call.
+
+  Args:
+    model: a Keras model whose `fit` is about to run a training step.
+    train: a function of an iterator, as `model.train_function`.
+  """
+  def call(iterator):
+    forget_train_once(model)
+    return train(iterator)
+
+  call.original = model.train_function
+  # Past `__setattr__`, which would take as long as an M step.
+  vars(model)["train_function"] = call
+
+
+def forget_train_once(model):
+  """Takes back what `train_once_by` did, if the call has not come."""
+  train = model.train_function
+  vars(model)["train_function"] = getattr(train, "original", train)
+
+
 def call_last(model, callback):
   """Adds a callback behind all others of the `fit` that is under way.
 

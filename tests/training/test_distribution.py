@@ -234,6 +234,8 @@ def test_the_callback_compiles_nothing(monkeypatch):
     steps.append(model.train_function)
   assert steps[0] is steps[1]
   assert len(set(watch.traces)) == 1
+  with_m_step, = vars(steps[0])["with_m_steps"].values()
+  assert with_m_step.experimental_get_tracing_count() == 1
   assert model.optimizer is optimizer
 
 

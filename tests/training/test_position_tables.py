@@ -153,22 +153,24 @@ def test_steps_per_execution_loses_no_sums(name):
   for steps in (1, 5):
     model, layer = make_model(name, steps_per_execution=steps)
     model.optimizer.learning_rate = 0.0
-    total, update = {}, layer.update
+    # Variables, since it is part of the graph of a step.
+    total = {key: tf.Variable(v) for key, v in layer.take_sums().items()}
+    update = layer.update
 
     def record(layer=layer, total=total, update=update, **arguments):
       sums = layer.take_sums()
       for key, value in sums.items():
-        total[key] = total.get(key, 0) + value.numpy()
-      layer.start_collecting()
+        total[key].assign_add(value)
+      layer.move_gate(True)
       layer.collect(sums)
-      layer.stop_collecting()
+      layer.move_gate(False)
       return update(**arguments)
 
     layer.update = record
     # A step of next to nothing, so that all batches see the same tables.
     fit(model, make_data(), [PositionUpdates(step_size=1e-9)])
     assert layer.num_updates.numpy() == 6
-    totals.append(total)
+    totals.append({key: value.numpy() for key, value in total.items()})
   # Batches, overflow, and what there was to learn from.
   assert totals[0]["counters"][2] > 20
   np.testing.assert_array_equal(

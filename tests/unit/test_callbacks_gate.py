@@ -8,6 +8,7 @@ from callback_fits import NUM_POSITIONS
 from callback_fits import fit
 from callback_fits import make_data
 from callback_fits import make_model
+from ultra_tfr import keras_guards
 from ultra_tfr.callbacks import PropensityEM
 from ultra_tfr.layers import PositionBias
 from ultra_tfr.losses import UnbiasedPairwiseLoss
@@ -72,6 +73,31 @@ def test_validation_after_data_of_unknown_size():
     assert biases[-1].num_updates.numpy() == 3
   for known, unknown in zip(*(bias.weights for bias in biases)):
     np.testing.assert_array_equal(known, unknown)
+
+
+def test_the_m_step_in_the_graph_of_a_step_and_the_one_called_after_it(
+    monkeypatch):
+  """It is called after the step in loops other than Keras's own `fit`."""
+  learned = []
+  for is_in_graph in (True, False):
+    bias, seen = PositionBias(NUM_POSITIONS, trust_bias=None), []
+    model, first = make_model(bias, 1), tf.keras.callbacks.Callback()
+
+    def evaluate(batch, logs=None, bias=bias, model=model, seen=seen):
+      seen.append(bias.num_updates.numpy())
+      if not bias.is_collecting:
+        model.loss(make_data(8, seed=1)[1], tf.zeros([8, NUM_POSITIONS]))
+
+    first.on_train_batch_end = evaluate
+    if not is_in_graph:
+      monkeypatch.setattr(keras_guards, "running_fits", lambda model: 0)
+    train = model.make_train_function()
+    fit(model, make_data(24), [first, PropensityEM()])
+    assert model.train_function is train
+    assert seen == ([1, 2, 3] if is_in_graph else [0, 1, 2])
+    learned.append(bias.get_weights())
+  for in_graph, after in zip(*learned):
+    np.testing.assert_allclose(in_graph, after, rtol=1e-5)
 
 
 def test_a_fit_within_a_step_of_a_fit():

@@ -96,9 +96,7 @@ def examination_estimates(statistics, current, current_unclicked):
   Returns:
     theta^ and theta-^, each `[...]`.
   """
-  count = statistics[..., examination.COUNT]
-  clicked = statistics[..., examination.CLICKED]
-  unclicked = statistics[..., examination.EXAMINED_UNCLICKED]
+  count, clicked, _, _, unclicked = tf.unstack(statistics, axis=-1)
   return (masking.safe_ratio(clicked + unclicked, count, current),
           masking.safe_ratio(unclicked, count - clicked, current_unclicked))
 
@@ -114,10 +112,7 @@ def click_estimates(statistics, current_relevant, current_irrelevant):
   Returns:
     p1^ and p0^, each `[...]`.
   """
-  count = statistics[..., examination.COUNT]
-  clicked = statistics[..., examination.CLICKED]
-  relevant = statistics[..., examination.RELEVANT]
-  both = statistics[..., examination.RELEVANT_CLICKED]
+  count, clicked, relevant, both, _ = tf.unstack(statistics, axis=-1)
   return (masking.safe_ratio(both, relevant, current_relevant),
           masking.safe_ratio(tf.nn.relu(clicked - both),
                              tf.nn.relu(count - relevant), current_irrelevant))
@@ -470,8 +465,8 @@ def _examination_step(rule, state, seen, average, rate, in_warmup, prior):
   seen, average = tf.reshape(seen, shape), tf.reshape(average, shape)
   start = constrain_examination(
       click_rate_start(
-          average[..., examination.COUNT], average[..., examination.CLICKED],
-          rule.initial_scale, rule.smoothing, rule.initial_power),
+          *tf.unstack(average, axis=-1)[:2], rule.initial_scale,
+          rule.smoothing, rule.initial_power),
       rule.min_examination)
 
   def choose(learned, first):
@@ -511,6 +506,6 @@ def _highest_rate(statistics, num_distances):
     shape = tf.shape(statistics)
     statistics = tf.reduce_sum(tf.reshape(
         statistics, [shape[0], -1, num_distances, shape[2]]), axis=2)
-  return tf.reduce_max(masking.safe_ratio(
-      statistics[..., examination.CLICKED],
-      statistics[..., examination.COUNT], 0.0), axis=1, keepdims=True)
+  count, clicked = tf.unstack(statistics, axis=-1)[:2]
+  return tf.reduce_max(
+      masking.safe_ratio(clicked, count, 0.0), axis=1, keepdims=True)
