@@ -16,8 +16,9 @@ from ultra_tfr.experiments import runs
 from ultra_tfr.feedback import ranking_head
 
 PICKS = ("labels", "clicks")
-# So many visits of each validation list, so that clicks have little noise.
-_VISITS = 20
+# So many visits of each validation list. In 1,000 batches of the default
+# training lists of the synthetic data have as many.
+_VISITS = 128
 _BATCH_LISTS = 1024
 
 

@@ -96,7 +96,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     if self._has_guard:
       simplest = Bias.simplest_of_layer(self._method_name, self._layer)
       logs["val_lead"] = logged_order.move_weight(self._layer, *(
-          self._judge(predictions, found, for_guard=True)
+          self._judge(predictions, found, witness=bias.relevance_head)
           for found in (bias, simplest) if found is not None))
       logs["logged_order_weight"] = float(
           self._layer.logged_order_weight.numpy())
@@ -118,18 +118,21 @@ class KeepBest(tf.keras.callbacks.Callback):
     """Scores and relevance of each batch, see `scoring.predict`."""
     return [predict(self.model, batch) for batch in self._batches]
 
-  def _judge(self, predictions, bias, for_guard=False):
+  def _judge(self, predictions, bias, witness=None):
     """Judges the ranker, and for the guard three more: see `logged_order`.
 
-    Only the guard takes the model's relevance for what nobody sees: what is
-    told of a ranker rests on feedback alone.
+    Only the guard, which asks for a relevance head as `witness`, takes the
+    model's relevance for what nobody sees: what is told of a ranker rests on
+    feedback alone.
     """
     def judged(batch, scores, relevance):
-      order = batch.display_order
-      relevance = relevance[bias.relevance_head] if for_guard else None
-      return ([scores, -order, order, relevance] if for_guard else [scores],
-              *scoring.debiased_feedback(
-                  batch, bias, self._binary, relevance))
+      rankings, of_unseen = [scores], None
+      if witness is not None:
+        order = batch.display_order
+        rankings += [-order, order, relevance[witness]]
+        of_unseen = relevance[bias.relevance_head]
+      return rankings, *scoring.debiased_feedback(
+          batch, bias, self._binary, of_unseen)
 
     return held_out.judge(
         judged(batch, *found)

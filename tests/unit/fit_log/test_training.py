@@ -287,8 +287,8 @@ def test_the_best_parameters_are_kept(values, kept, monkeypatch):
   def predict(keeper):
     return int(keeper.model.get_weights()[1][0])
 
-  def judge(keeper, epoch, bias, for_guard=False):
-    del keeper, for_guard
+  def judge(keeper, epoch, bias, witness=None):
+    del keeper, witness
     is_last = bias.click_relevant[0, 1] == np.float32(0.2)
     return _judged(values[epoch] if is_last else 2.0 - epoch)
 
