@@ -19,7 +19,7 @@ INITIAL_WEIGHT = 1 / 4
 # How far it moves up if no ranker is better than the logged order, down if one
 # is, and down if hypotheses differ in whether it is far better. And by which
 # factor at most an epoch.
-_HIGHEST, _LOWEST, _IN_DOUBT, _FACTOR = 4.0, 1 / 64, 1 / 4, 4.0
+_HIGHEST, _LOWEST, _IN_DOUBT, _FACTOR = 4.0, 1 / 64, 1.0, 4.0
 # The lead of a better ranker over the logged order must be this share of the
 # lead of the logged order over its reverse. On simulated lists the lead of a
 # trained ranker is below .08 of that if lists were ordered by a ranker of all
@@ -63,8 +63,8 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
   it would be without debiasing. So what chance decides moves it little. But if
   one is ahead of the logged order by more than that is of its reverse, and not
   so by the simplest hypothesis, propensities are in doubt, and the weight goes
-  no lower than 1/4: so much of clicks as they are steadies the others. The
-  judgement is as good as the propensities.
+  no lower than 1: then clicks as they are count as much as the others, and
+  steady them. The judgement is as good as the propensities.
 
   Logs get `logged_order_weight`, and `val_lead`, the lead of the ranker in
   SNIPS DCG@10 (NaN if there is no feedback to tell; then the weight stays).
