@@ -27,9 +27,9 @@ _HIGHEST, _LOWEST, _IN_DOUBT, _FACTOR = 4.0, 1 / 64, 1.0, 4.0
 # labels; and more than twice that if by what does not matter, or if examination
 # is thought to fall faster than it does.
 _BETTER, _FAR_BETTER = 1 / 10, 1.0
-# And by so many standard errors more. On 300 simulated lists, shown to users like
-# one of the hypotheses, leads were on average .9 and more where the logged order
-# was by few labels, and below -1 where it was by all of them.
+# And by so many standard errors more. On 300 simulated lists, shown to users
+# like one of the hypotheses, leads were on average .9 and more where the logged
+# order was by few labels, and below -1 where it was by all of them.
 _STANDARD_ERRORS = 1 / 4
 
 
