@@ -32,8 +32,6 @@ _CHOICES = {
 }
 
 _LEAST_RELEVANCE = 1e-3
-# Batches over which weights grow from flat to full.
-ANNEALING = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Options:
   pair_loss: Literal["logistic", "hinge"] = "logistic"
   head_weight: float = 1.0
   normalize_weights: bool = False
-  annealing: int = ANNEALING
+  annealing: int = 500
   seed: Optional[int] = None
 
   def __post_init__(self):

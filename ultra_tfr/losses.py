@@ -141,7 +141,7 @@ class UnbiasedPairwiseLoss(base.LearningLoss):
       min_gap: float = 0.0,
       pair_loss: Literal["logistic", "hinge"] = "logistic",
       head_weight: float = 1.0, normalize_weights: bool = False,
-      annealing: int = e_step.ANNEALING, seed: Optional[int] = None,
+      annealing: int = 500, seed: Optional[int] = None,
       reduction: str = tf.keras.losses.Reduction.AUTO,
       name: str = "unbiased_pairwise_loss"):
     super().__init__(position_bias, PositionBias, reduction, name)
@@ -274,9 +274,7 @@ class UnbiasedLoss(base.LearningLoss):
     max_weight: cap of the weights of clicked items, after scaling.
     head_weight: weight of the cross-entropy of the relevance heads.
     annealing: batches of EM over which weights grow, as in
-      `UnbiasedPairwiseLoss`; by default 500, but 0 where the loss approximates
-      ranks (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG): its gradient fades where
-      scores lie far apart, so what the first, flat weights taught would stay.
+      `UnbiasedPairwiseLoss`.
     name: the loss's name.
 
   Raises:
@@ -293,10 +291,8 @@ class UnbiasedLoss(base.LearningLoss):
 
   def __init__(self, position_bias: PositionBias, loss: tf.keras.losses.Loss,
                *, max_weight: Optional[float] = None, head_weight: float = 1.0,
-               annealing: Optional[int] = None, name: str = "unbiased_loss"):
+               annealing: int = 500, name: str = "unbiased_loss"):
     self._debiased = ranking_losses.DebiasedLoss(loss)
-    if annealing is None:
-      annealing = 0 if self._debiased.treatment.saturates else e_step.ANNEALING
     super().__init__(position_bias, PositionBias, loss.reduction, name)
     if loss.reduction == tf.keras.losses.Reduction.NONE:
       raise ValueError(

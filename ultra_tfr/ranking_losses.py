@@ -41,8 +41,6 @@ class Treatment:
       whose gain is the debiased feedback itself.
     best: what the loss divides by: the best value that gains `[B, L]` of a list
       allow, `[B, 1]`; or None.
-    saturates: whether the gradient fades where scores lie far apart, as that of
-      approximate ranks does, so that a first order tends to stay.
   """
 
   enters: Literal["weights", "label"]
@@ -50,7 +48,6 @@ class Treatment:
   known: Literal["whole", "numerator"]
   has_exponential_gain: bool = False
   best: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
-  saturates: bool = False
 
 
 def _best_dcg(gains):
@@ -68,10 +65,9 @@ def _sum(gains):
 
 _PREFERRED = Treatment("weights", "numerator", "numerator")
 _POINTWISE = Treatment("weights", "whole", "numerator")
-_APPROX_MRR = Treatment(
-    "label", "whole", "numerator", best=_sum, saturates=True)
-_APPROX_NDCG = dataclasses.replace(
-    _APPROX_MRR, has_exponential_gain=True, best=_best_dcg)
+_APPROX_MRR = Treatment("label", "whole", "numerator", best=_sum)
+_APPROX_NDCG = Treatment(
+    "label", "whole", "numerator", has_exponential_gain=True, best=_best_dcg)
 
 TREATMENTS = {
     _ALL.SoftmaxLoss: Treatment("weights", "whole", "whole"),

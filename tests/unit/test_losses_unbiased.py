@@ -68,22 +68,6 @@ def test_weights_are_capped_and_what_that_takes_is_counted():
   np.testing.assert_allclose(counters[2:], [2.0, 4.5, 1.5], rtol=1e-5)
 
 
-@pytest.mark.parametrize("inner, power", [
-    (tfr.keras.losses.SoftmaxLoss(), 1 / 5),
-    (tfr.keras.losses.ApproxNDCGLoss(), 1.)])
-def test_weights_are_full_at_once_where_a_first_order_would_stay(inner, power):
-  """ApproxNDCG saturates: it kept what flat weights had taught it."""
-  bias = PositionBias(2, trust_bias=None, initial_examination=[.5, .25])
-  bias.num_updates.assign(100.)
-  loss = UnbiasedLoss(bias, inner)
-  # The list of position 2 counts for 2 ** power of the other.
-  values = [float(loss([clicks], tf.zeros([1, 2])))
-            for clicks in ([1., 0.], [0., 1.])]
-  restored = UnbiasedLoss.from_config(loss.get_config())
-  assert restored.options.annealing == loss.options.annealing
-  np.testing.assert_allclose(values[1] / values[0], 2**power, rtol=1e-5)
-
-
 def test_relevance_heads_learn_as_those_of_the_pairwise_loss():
   """The E step is the same one, whatever the ranking head is trained with."""
   heads = tf.constant([[[0.1, 0.4], [0.2, -0.3], [0.3, 1.0]]])
