@@ -18,7 +18,7 @@ from ultra_tfr.feedback import ranking_head
 PICKS = ("labels", "clicks")
 # So many visits of each validation list. In 1,000 batches of the default
 # training lists of the synthetic data have as many.
-_VISITS = 128
+VISITS = 128
 _BATCH_LISTS = 1024
 
 
@@ -58,7 +58,7 @@ class KeepBest(tf.keras.callbacks.Callback):
     super().__init__()
     self._folder = folder
     self._valid, self._debias = valid, debias or by_examination(None)
-    visits = [np.sign(valid_stream.draw(epoch)) for epoch in range(_VISITS)]
+    visits = [np.sign(valid_stream.draw(epoch)) for epoch in range(VISITS)]
     self.held_out = [
         (valid_stream.features[rows], [feedback[rows] for feedback in visits])
         for rows in (slice(start, start + _BATCH_LISTS)

@@ -21,10 +21,10 @@ class _Keeper:
     features = np.array([[[1.0], [0.0]]], np.float32)
     stream = types.SimpleNamespace(
         features=features, labels=np.array([[1.0, 1.0]], np.float32),
-        # Of 20 visits 15 end at the first item, some of them for long, and 6 at
-        # the second.
+        # Of 128 visits 95 end at the first item, some of them for long, and 38
+        # at the second.
         draw=lambda epoch: np.array(
-            [[epoch * (epoch < 15) + (epoch == 0), epoch > 13]], np.float32))
+            [[epoch * (epoch < 95) + (epoch == 0), epoch >= 90]], np.float32))
     valid = RankingLists(features[0], [1.0, 0.0], [0, 2], ["q"])
     inputs = tf.keras.Input([None, 1])
     scores = tf.keras.layers.Dense(1, use_bias=False)(inputs)

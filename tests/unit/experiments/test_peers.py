@@ -8,6 +8,7 @@ import pytest
 from ultra_tfr import trainer
 from ultra_tfr.data.lists import RankingLists
 from ultra_tfr.evaluation import ranking
+from ultra_tfr.experiments import checkpoints
 from ultra_tfr.experiments import comparison
 from ultra_tfr.experiments import peers
 from ultra_tfr.experiments import task as task_lib
@@ -109,7 +110,8 @@ def test_numbers_of_trees_are_picked_by_labels_and_by_clicks(trained, task):
   peer, stream = peers.PEERS[name], task.valid_stream
   _, curve = peer.fit(peer.load(), peers.draw_visits(task.stream))
   curve = np.ones(_POSITIONS) if curve is None else np.maximum(curve, 0.05)
-  clicks = sum(np.maximum(stream.draw(epoch), 0) for epoch in range(20)) / curve
+  clicks = sum(np.maximum(stream.draw(epoch), 0)
+               for epoch in range(checkpoints.VISITS)) / curve
   shown = stream.labels >= 0
   by_labels, by_clicks = {}, {}
   best = outcome.model.get_weights()
