@@ -160,16 +160,14 @@ class LoggedOrderGuard(tf.keras.callbacks.Callback):
     visits = y_true if isinstance(y_true, list) else [y_true]
     feedback, positions, _ = unpack_feedback(visits[0])
     heads = split_heads(self.model(inputs, training=False), feedback)
-    logits = relevance = None
+    rankings, relevance = [heads[0], -positions, positions], None
     # With scores alone the ranker would be judged by itself.
     if len(heads) > 1:
       logits = self._bias.relevance_logits(heads)
+      rankings.append(logits[hypotheses[0]])
       relevance = tf.tile(tf.sigmoid(logits), [1, len(visits), 1])
 
     def batch(hypothesis):
-      rankings = [heads[0], -positions, positions]
-      if logits is not None:
-        rankings.append(logits[hypotheses[0]])
       estimates, mask = held_out.mean_estimates(functools.partial(
           self._debias, relevance=relevance, hypothesis=hypothesis), visits)
       return rankings, estimates * item_weights(sample_weight, mask), mask
