@@ -258,9 +258,11 @@ class UnbiasedLoss(base.LearningLoss):
   takes its gain from the label (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG,
   pairwise squared error) the label is the feedback times its weight, with
   linear gain. To labels, and to feedback in a softmax, a relevance head adds
-  what nobody sees, as in `UnbiasedPairwiseLoss`. `ultra_tfr.ranking_losses`
-  says for each loss what is then unbiased, and why the others are refused. For
-  pairs `UnbiasedPairwiseLoss` is the better choice: it debiases both items.
+  what nobody sees, as in `UnbiasedPairwiseLoss`; and three quarters of a label
+  are its beta, which is as much on average and varies less.
+  `ultra_tfr.ranking_losses` says for each loss what is then unbiased, and why
+  the others are refused. For pairs `UnbiasedPairwiseLoss` is the better choice:
+  it debiases both items.
 
   `y_true` and `y_pred` are those of `UnbiasedPairwiseLoss`, and what it says of
   heads, hypotheses, `PropensityEM` and `val_loss` holds here, too. The value is
@@ -316,16 +318,18 @@ class UnbiasedLoss(base.LearningLoss):
     step = e_step.EStep(batch, self.position_bias, self.options)
     factors, cut, added = step.item_weights(self._debiased.takes_labels)
     clicks = tf.cast(batch.feedback > 0, tf.float32)
+    count = tf.reduce_sum(clicks)
+    # What the model says, in the units of feedback: a click has so much of it.
+    unit = tf.where(count > 0, tf.math.divide_no_nan(
+        tf.reduce_sum(batch.feedback), count), 1.0)
+    expected = unit * step.expected_feedback()
     if added is not None:
-      # In the units of feedback, of which an item that was seen has so much.
-      added *= tf.math.divide_no_nan(
-          tf.reduce_sum(batch.feedback * clicks), tf.reduce_sum(clicks))
+      added *= unit
     return base.Learned(
         self.options.head_weight * step.head_losses(), step.sums,
-        tf.reduce_sum(clicks), tf.reduce_sum(clicks * factors),
-        tf.reduce_sum(cut),
+        count, tf.reduce_sum(clicks * factors), tf.reduce_sum(cut),
         self._debiased(batch.feedback, step.scores, batch.mask, batch.weights,
-                       factors, step.expected_feedback(), added))
+                       factors, expected, added))
 
   def get_config(self) -> dict[str, Any]:
     """The constructor's arguments, ready for JSON."""

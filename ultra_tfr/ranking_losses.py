@@ -20,6 +20,12 @@ from ultra_tfr import keras_guards
 
 _ALL = tfr.keras.losses
 
+# How much of a debiased label is what a relevance head expects. Both parts
+# are beta on average, but that of the head varies far less. Approximate ranks
+# need that: they saturate on what single clicks say. The rest keeps the errors
+# of the head from being all that a ranker learns.
+_EXPECTED_SHARE = 0.75
+
 
 @dataclasses.dataclass(frozen=True)
 class Treatment:
@@ -153,8 +159,10 @@ class DebiasedLoss:
       weights: `[B, L]` sample weights.
       factors: `[B, L]` debiasing weights, without a gradient.
       expected: `[B, L]`, what the debiased feedback of each item is on average
-        over clicks, if that is known.
-      added: `[B, L]`, what the loss `takes_labels` of besides; or None.
+        over clicks, if that is known; `added` needs it.
+      added: `[B, L]`, what the loss `takes_labels` of besides; None if no head
+        but the score says what is relevant. Of a loss that debiasing enters
+        through labels, most of the label is then what is expected.
 
     Returns:
       A scalar, unless the loss is not reduced.
@@ -164,9 +172,12 @@ class DebiasedLoss:
     if not self.takes_labels:
       weights *= factors
     else:
-      debiased = feedback * factors
-      labels = tf.where(
-          mask, debiased if added is None else debiased + added, 0.0)
+      labels = feedback * factors
+      if added is not None:
+        labels += added
+        if treatment.enters == "label":
+          labels += _EXPECTED_SHARE * (expected - labels)
+      labels = tf.where(mask, labels, 0.0)
       if treatment.best is not None:
         # The loss divides by the best value of these labels, so the debiasing
         # weight of a single click would cancel. This takes their best value out

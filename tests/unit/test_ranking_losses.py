@@ -121,13 +121,48 @@ def test_lists_count_by_the_relevance_that_they_have():
   loss = UnbiasedLoss(
       PositionBias(4, examination=CURVE), head_weight=0.0,
       loss=tfr.keras.losses.ApproxNDCGLoss(reduction="sum"))
+  discounts = 1.0 / np.log1p(np.arange(1, 5))
+  # Of equal scores all have the rank in the middle.
+  discount = 1.0 / np.log1p(2.5)
+  for logit, relevance in ((-1.0, 1 / (1 + np.e)), (1.0, np.e / (1 + np.e)),
+                           (-20.0, 1e-3)):
+    heads = tf.stack([tf.zeros([1, 4]), tf.fill([1, 4], logit)], 2)
+    value = float(loss([[1.0, 0.0, 0.0, 0.0]], heads))
+    # A quarter is the click, the rest what was expected of the four.
+    expected = CURVE[0] * relevance
+    gains = 0.25 + 0.75 * 4 * expected
+    assert value == pytest.approx(
+        -gains * discount / (expected * discounts.sum()), rel=1e-4)
 
-  def value(relevance_logit):
-    heads = tf.stack([tf.zeros([1, 4]), tf.fill([1, 4], relevance_logit)], 2)
-    return float(loss([[1.0, 0.0, 0.0, 0.0]], heads))
 
-  assert value(-1.0) / value(1.0) == pytest.approx(np.e, rel=1e-4)
-  assert value(-20.0) / value(0.0) == pytest.approx(500.0, rel=1e-3)
+@pytest.mark.parametrize("cls", [
+    cls for cls, treatment in TREATMENTS.items() if treatment.enters == "label"
+    and not hasattr(cls(), "_gumbel_sampler")])
+@pytest.mark.parametrize("unit", [1.0, 30.0])
+def test_most_of_a_label_is_what_a_head_expects(cls, unit):
+  """In the units of the feedback; a score that said so would teach itself."""
+  bias = PositionBias(4, examination=CURVE)
+  loss = UnbiasedLoss(bias, cls(reduction="sum"), head_weight=0.0)
+  feedback = np.array([[0.0, unit, 0.0, 0.0]], np.float32)
+  scores = np.array([[0.2, -0.1, 0.4, 0.0]], np.float32)
+  beta = np.array([[0.3, 0.2, 0.6, 0.5]], np.float32)
+  logits = np.log(beta / (1.0 - beta))
+  expected = unit * CURVE[0] * beta
+  clicked = CURVE[0] / np.array(CURVE) * feedback
+  debiased = DebiasedLoss(cls(reduction="sum"))
+
+  def of_labels(labels, expected):
+    labels, expected = (
+        tf.constant(part, tf.float32) for part in (labels, expected))
+    ones = tf.ones_like(labels)
+    return float(debiased(labels, scores, ones > 0, ones, ones, expected))
+
+  assert float(loss(feedback, np.stack([scores, logits], 2))) == pytest.approx(
+      of_labels(0.25 * clicked + 0.75 * expected, expected), rel=1e-5)
+  # Without a head they are clicks alone.
+  beta = 1.0 / (1.0 + np.exp(-scores))
+  assert float(loss(feedback, scores)) == pytest.approx(
+      of_labels(clicked, unit * CURVE[0] * beta), rel=1e-5)
 
 
 def test_large_gains_stay_linear():
