@@ -258,8 +258,9 @@ class UnbiasedLoss(base.LearningLoss):
   takes its gain from the label (ApproxNDCG, ApproxMRR, Gumbel ApproxNDCG,
   pairwise squared error) the label is the feedback times its weight, with
   linear gain. To labels, and to feedback in a softmax, a relevance head adds
-  what nobody sees, as in `UnbiasedPairwiseLoss`; and three quarters of a label
-  are its beta, which is as much on average and varies less.
+  what nobody sees, as in `UnbiasedPairwiseLoss`; and of ApproxNDCG, Gumbel
+  ApproxNDCG and ApproxMRR three quarters of a label are its beta, which is as
+  much on average and varies less.
   `ultra_tfr.ranking_losses` says for each loss what is then unbiased, and why
   the others are refused. For pairs `UnbiasedPairwiseLoss` is the better choice:
   it debiases both items.

@@ -161,8 +161,8 @@ class DebiasedLoss:
       expected: `[B, L]`, what the debiased feedback of each item is on average
         over clicks, if that is known; `added` needs it.
       added: `[B, L]`, what the loss `takes_labels` of besides; None if no head
-        but the score says what is relevant. Of a loss that debiasing enters
-        through labels, most of the label is then what is expected.
+        but the score says what is relevant. Of a loss of approximate ranks
+        most of the label is then what is expected.
 
     Returns:
       A scalar, unless the loss is not reduced.
@@ -175,7 +175,7 @@ class DebiasedLoss:
       labels = feedback * factors
       if added is not None:
         labels += added
-        if treatment.enters == "label":
+        if treatment.best is not None:
           labels += _EXPECTED_SHARE * (expected - labels)
       labels = tf.where(mask, labels, 0.0)
       if treatment.best is not None:

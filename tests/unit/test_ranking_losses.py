@@ -136,10 +136,10 @@ def test_lists_count_by_the_relevance_that_they_have():
 
 
 @pytest.mark.parametrize("cls", [
-    cls for cls, treatment in TREATMENTS.items() if treatment.enters == "label"
-    and not hasattr(cls(), "_gumbel_sampler")])
+    cls for cls, treatment in TREATMENTS.items()
+    if treatment.best is not None and not hasattr(cls(), "_gumbel_sampler")])
 @pytest.mark.parametrize("unit", [1.0, 30.0])
-def test_most_of_a_label_is_what_a_head_expects(cls, unit):
+def test_approximate_ranks_take_labels_mostly_from_a_head(cls, unit):
   """In the units of the feedback; a score that said so would teach itself."""
   bias = PositionBias(4, examination=CURVE)
   loss = UnbiasedLoss(bias, cls(reduction="sum"), head_weight=0.0)
