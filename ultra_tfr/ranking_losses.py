@@ -40,7 +40,7 @@ class Treatment:
 
   Attributes:
     enters: as item `"weights"`; or through the debiased `"label"`, the feedback
-      times its debiasing weight.
+      times its debiasing weight, or in part what a relevance head expects.
     learned: what is unbiased in `losses.UnbiasedLoss`.
     known: what is unbiased in `losses.InversePropensityLoss`.
     has_exponential_gain: the gain of the loss is 2^label - 1. It gets the label
@@ -159,7 +159,7 @@ class DebiasedLoss:
       weights: `[B, L]` sample weights.
       factors: `[B, L]` debiasing weights, without a gradient.
       expected: `[B, L]`, what the debiased feedback of each item is on average
-        over clicks, if that is known; `added` needs it.
+        over clicks, if that is known. Never None with `added`.
       added: `[B, L]`, what the loss `takes_labels` of besides; None if no head
         but the score says what is relevant. Of a loss of approximate ranks
         most of the label is then what is expected.
